@@ -1,7 +1,8 @@
-// gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N] [--no-looks 1]: the times of the parts of
-// a decode step on the GPU. Tunes the matrix-vector kernels and prints every candidate, then the time of each
-// kind of kernel of a step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission, and,
-// unless they are left out, of steps with taps.
+// gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N] [--no-looks 1] [--no-subgroups 1]: the
+// times of the parts of a decode step on the GPU, or of one that has no subgroups, also op by op. Tunes the
+// matrix-vector kernels and prints every candidate, then the time of each kind of kernel of a step at that
+// depth, alone in a row, and of whole steps, 1 to 16 to a submission, and, unless they are left out, of steps
+// with taps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -122,15 +123,16 @@ Status print_kernels(Context& context, const DecodeProgram& program, std::uint32
 Status run(int argc, char** argv) {
   double budget = 0;
   std::uint32_t depth = 0, tokens = 256;
-  bool looks = true;
+  bool looks = true, subgroups = true;
   for (int i = 2; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--tune") == 0) budget = std::atof(argv[i + 1]);
     if (std::strcmp(argv[i], "--tokens") == 0) tokens = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--no-looks") == 0) looks = false;
+    if (std::strcmp(argv[i], "--no-subgroups") == 0) subgroups = false;
     if (std::strcmp(argv[i], "--depth") == 0) depth = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
   }
   DOPPLER_ASSIGN(const Model model, load_model(argv[1]));
-  DOPPLER_ASSIGN(const auto device, Device::open({}));
+  DOPPLER_ASSIGN(const auto device, Device::open({}, {.no_subgroups = !subgroups}));
   fmt::print("{} ({}), subgroups of {}\n", device->adapter().name, device->adapter().driver,
              device->features().subgroup_size);
   BackendOptions options{.context = 4096};
@@ -149,16 +151,23 @@ Status run(int argc, char** argv) {
   DOPPLER_TRY(write_step(context, depth));
   while (elapsed() < 2)
     DOPPLER_TRY(time_steps(context, program, 8, depth, 8));  // an idle GPU lowers its clocks
-  const auto steps = [&](std::string_view when) -> Status {
+  const auto steps_of = [&](const DecodeProgram& timed, std::string_view when) -> Status {
     for (const std::uint32_t at : {0u, 512u, 2000u}) {
       for (const std::uint32_t per_submit : {1u, 4u, 8u, 16u}) {
-        DOPPLER_ASSIGN(const double seconds, time_steps(context, program, per_submit, at, tokens));
+        DOPPLER_ASSIGN(const double seconds, time_steps(context, timed, per_submit, at, tokens));
         fmt::print("{} depth {:>4}, {:>2} tokens a submission: {:>7.1f} us, {:>6.0f} tok/s\n", when, at,
                    per_submit, seconds * 1e6, 1 / seconds);
       }
     }
     return {};
   };
+  const auto steps = [&](std::string_view when) { return steps_of(program, when); };
+  if (!subgroups) {
+    context.one_by_one = "to be timed";
+    DOPPLER_ASSIGN(const DecodeProgram alone, DecodeProgram::create(context));
+    context.one_by_one.clear();
+    DOPPLER_TRY(steps_of(alone, "op by op"));
+  }
   DOPPLER_TRY(steps("before"));
   DOPPLER_TRY(write_step(context, depth));
   DOPPLER_TRY(print_kernels(context, program, depth));

@@ -8,11 +8,6 @@ namespace {
 
 using namespace testing;
 
-#define DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT()                    \
-  DOPPLER_NEEDS_ADAPTER();                                    \
-  if (device(Mode::kUnchecked)->features().subgroup_size < 8) \
-  GTEST_SKIP() << "the fused kernels need subgroups of eight"
-
 // A product with the matrix, whatever comes before and after it.
 Launch gemv(const GpuMatrix& matrix, std::size_t rows, std::uint32_t r, std::uint32_t lanes, bool eight_bits,
             ShaderValues more) {
@@ -108,20 +103,20 @@ class NormPrologue : public ::testing::Test {
 };
 
 TEST_F(NormPrologue, OfSmallNumbers) {
-  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  DOPPLER_NEEDS_ADAPTER();
   check(false, 0, 1e-5);
   check(true, 0, 1e-5);
 }
 
 // The residual stream may be all but the opposite of what the layer adds.
 TEST_F(NormPrologue, OfABranchThatTheResidualCancels) {
-  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  DOPPLER_NEEDS_ADAPTER();
   check(true, 3e-3, 2e-3);
 }
 
 // The same codes as those of the kernel for many tokens.
 TEST(Prologue, QuantisesAsTheKernelForManyTokensDoes) {
-  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  DOPPLER_NEEDS_ADAPTER();
   constexpr std::size_t kWidth = 736, kRows = 40;
   const RandomTensor weight(DType::kQ4_1, kRows, kWidth, 5);
   const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
@@ -152,7 +147,7 @@ TEST(Prologue, QuantisesAsTheKernelForManyTokensDoes) {
 // Splits whose largest scores differ by more than an exponential can hold, in each of the places that are
 // loaded together; what lies behind the last split is no number.
 TEST(CombinePrologue, OfScoresFarApart) {
-  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  DOPPLER_NEEDS_ADAPTER();
   constexpr std::size_t kDim = 20, kHeads = 12, kWidth = kDim * kHeads, kMost = 16, kCount = 11, kRows = 8;
   const RandomTensor weight(DType::kBF16, kRows, kWidth, 3);
   const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
@@ -193,7 +188,7 @@ TEST(CombinePrologue, OfScoresFarApart) {
 
 // Gate and up of two tokens, gated and, but for floats, quantised by the workgroups that made them.
 TEST(GatedGemv, QuantisesWhatItMade) {
-  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  DOPPLER_NEEDS_ADAPTER();
   constexpr std::size_t kWidth = 96, kRows = 160, kTokens = 2;
   const RandomTensor weight(DType::kQ8_0, 2 * kRows, kWidth, 5);
   const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
@@ -251,7 +246,7 @@ TEST(GatedGemv, QuantisesWhatItMade) {
 
 // More tiles of rows than workgroups, in units that fill the lanes (4) or leave some over (3).
 TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
-  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  DOPPLER_NEEDS_ADAPTER();
   constexpr std::size_t kRows = 90, kGroups = 3, kR = 8;  // 12 tiles
   for (const std::size_t units : {4, 3}) {
     SCOPED_TRACE(units);

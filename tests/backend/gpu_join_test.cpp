@@ -19,9 +19,6 @@ class Join : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     DOPPLER_NEEDS_ADAPTER();
-    if (const auto& features = device(Mode::kUnchecked)->features();
-        !features.subgroups || features.subgroup_size < 8)
-      GTEST_SKIP() << "the adapter has no subgroups of 8";
     Json config = doppler::testing::tiny_config(GetParam());
     config.update(
         {{"hidden_size", 256}, {"intermediate_size", 320}, {"moe_intermediate_size", 128}, {"head_dim", 64}});

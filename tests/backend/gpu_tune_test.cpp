@@ -1,5 +1,6 @@
 // Kernels change their shapes while the fastest are looked for: what one shape has left in a buffer never
 // becomes a result of another.
+#include "backend/gpu/decode_grouping.h"
 #include "backend/gpu/tune.h"
 
 #include "backend/gpu/decode_program.h"
@@ -21,15 +22,12 @@ class Tune : public ::testing::Test {
 
   void SetUp() override {
     DOPPLER_NEEDS_ADAPTER();
-    if (const auto& features = device(Mode::kUnchecked)->features();
-        !features.subgroups || features.subgroup_size < 8)
-      GTEST_SKIP() << "the adapter has no subgroups of 8";
     Json config = doppler::testing::tiny_config("llama");
     config["vocab_size"] = kVocab;
     make("llama", config);
   }
 
-  void make(const std::string& family, const Json& config) {
+  void make(const std::string& family, const Json& config, Mode mode = Mode::kUnchecked) {
     model_ = std::make_unique<TinyModel>(family, config);
     ASSERT_OK_AND_ASSIGN(weights_, model_->bind());
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model_->spec());
@@ -38,7 +36,7 @@ class Tune : public ::testing::Test {
     BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8};
     options.kv_type = KvType::kF32;
     options.gpu_setup.self_check = false;
-    context_ = std::make_unique<Context>(device(Mode::kUnchecked), std::move(plan), weights_, options);
+    context_ = std::make_unique<Context>(device(mode), std::move(plan), weights_, options);
     ASSERT_OK(context_->allocate());
     ASSERT_OK_AND_ASSIGN(auto program, DecodeProgram::create(*context_));
     program_ = std::make_unique<DecodeProgram>(std::move(program));
@@ -108,6 +106,38 @@ TEST_F(Tune, TakesShapesThatLeaveTheSameAndNoOther) {
   ASSERT_FALSE(rows.empty());
   EXPECT_TRUE(std::ranges::any_of(rows, &TuneRow::chosen));
   EXPECT_TRUE(std::ranges::none_of(rows, &TuneRow::wrong));
+}
+
+// What is measured decides, once; what is remembered is not measured again.
+TEST_F(Tune, RunsOpByOpWithoutSubgroupsWhereThatIsFaster) {
+  Json config = doppler::testing::tiny_config("llama");
+  config["vocab_size"] = kVocab;
+  make("llama", config, Mode::kNoSubgroups);
+  EXPECT_TRUE(program_->declined().empty());
+  const std::size_t kernels = program_->body().size();
+  ASSERT_OK(choose_grouping(*context_, *program_));
+  ASSERT_EQ(context_->tuned.size(), 1u);
+  const std::string key = context_->tuned.begin()->first;
+  const bool was_faster = context_->tuned.begin()->second.head_groups == 1;
+  EXPECT_EQ(program_->body().size() > kernels, was_faster);
+  for (const std::uint32_t faster : {0u, 1u}) {
+    make("llama", config, Mode::kNoSubgroups);
+    context_->tuned[key] = {{.rows = 1, .lanes = 1, .units = 1}, faster};
+    ASSERT_OK_AND_ASSIGN(const std::uint32_t expected, likeliest_after(5));
+    ASSERT_OK(choose_grouping(*context_, *program_));
+    EXPECT_EQ(context_->tuned.size(), 1u);
+    EXPECT_EQ(program_->body().size() > kernels, faster == 1);
+    EXPECT_EQ(!program_->declined().empty(), faster == 1);
+    ASSERT_OK_AND_ASSIGN(const std::uint32_t chosen, likeliest_after(5));
+    EXPECT_EQ(chosen, expected);
+  }
+}
+
+TEST_F(Tune, GroupsOpsWhereSubgroupsAreWideEnough) {
+  if (device(Mode::kUnchecked)->features().subgroup_size < 8) GTEST_SKIP() << "they are not, here";
+  ASSERT_OK(choose_grouping(*context_, *program_));
+  EXPECT_TRUE(context_->tuned.empty());
+  EXPECT_TRUE(program_->declined().empty());
 }
 
 }  // namespace

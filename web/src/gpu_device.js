@@ -45,8 +45,10 @@ export async function findAdapter() {
 export function describeAdapter({ info, features, limits }) {
   const numbers = {};
   for (const name in limits) numbers[name] = limits[name];
-  const { vendor, architecture, device, description, isFallbackAdapter } = info;
-  return JSON.stringify({ vendor, architecture, device, description, features: [...features], limits: numbers,
+  const { vendor, architecture, device, description, isFallbackAdapter, subgroupMinSize, subgroupMaxSize } = info;
+  // Where each kernel may get subgroups of its own size, the engine cannot count on any.
+  const usable = [...features].filter((name) => name !== "subgroups" || subgroupMinSize === subgroupMaxSize);
+  return JSON.stringify({ vendor, architecture, device, description, features: usable, limits: numbers,
     software: Boolean(isFallbackAdapter) || /swiftshader|llvmpipe/.test(architecture + device) });
 }
 

@@ -191,8 +191,7 @@ std::optional<GemmShape> BatchBuilder::parts_of(std::size_t product, std::uint32
 void BatchBuilder::find_apart() {
   const Plan& plan = context_.plan;
   program_.can_be_apart_.assign(plan.ops.size(), false);
-  const Features& features = device().features();
-  if (!features.subgroups || features.subgroup_size < 8 || !has_pass(plan, kPassDecodeAttention)) return;
+  if (!has_pass(plan, kPassDecodeAttention)) return;
   for (std::size_t i = 1; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     if (op.kind != OpKind::kAttention || op.inputs.size() != 3) continue;

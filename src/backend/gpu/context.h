@@ -84,6 +84,7 @@ struct Context {
   std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
+  std::string one_by_one;      // why single tokens run op by op; empty where groups of ops are one kernel
   std::size_t shape_rank = 0;  // among the shapes that look best, where none was measured: 0 the best
   // By the weights in them, and the offset added to each.
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;

@@ -10,7 +10,6 @@
 namespace doppler::gpu {
 
 Status DecodeBuilder::attention(const OpGroup& group) {
-  DOPPLER_TRY(check_subgroups());
   const Op &op = *group.op(plan(), Part::kAttention), *output = group.op(plan(), Part::kOutput);
   const auto& a = std::get<AttentionParams>(op.params);
   const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];

@@ -80,6 +80,10 @@ Result<bool> DecodeBuilder::take(const OpGroup& group) {
     DOPPLER_TRY(single(plan().ops[group.first]));
     return true;
   }
+  if (!context_.one_by_one.empty()) {
+    program_.declined_.push_back({group, context_.one_by_one});
+    return false;
+  }
   // A program that stores more for taps must run the same kernels as the one without.
   if (like_ != nullptr && like_->has_declined(group)) return false;
   Mark before = mark();
@@ -126,14 +130,6 @@ void DecodeBuilder::go_back(Mark mark) {
   std::erase_if(program_.pairs_, [&](const auto& pair) { return pair.second >= mark.sites; });
   values_.restore(std::move(mark.values));
   blocks_ = std::move(mark.blocks);
-}
-
-// Prologues quantise, and attention prepares heads, by groups of eight threads.
-Status DecodeBuilder::check_subgroups() const {
-  const Features& features = context_.device->features();
-  if (!features.subgroups || features.subgroup_size < 8)
-    return fail(ErrorCode::kUnsupported, "the GPU has no subgroups of 8 or more");
-  return {};
 }
 
 // The values that the group's ops read from other ops.

@@ -75,7 +75,6 @@ class DecodeBuilder {
   Status make_taps();
   Mark mark() const;
   void go_back(Mark mark);
-  Status check_subgroups() const;
 
   // decode_products.cpp
   Status product(const OpGroup& group);

@@ -93,8 +93,9 @@ void DecodeBuilder::take_routing(const ExpertParams& p, ValueId ids, ShaderValue
   values["ROUTES"] = 0;
   const bool is_last = routed_ && routed_->ids == ids && routed_->body + 1 == program_.body_.size();
   // Whole subgroups in every shape: rows are a multiple of 32. Groups of experts need the workgroup's memory.
-  const std::uint32_t subgroup = device().features().subgroup_size;
-  if (!is_last || values["QUANTISE_OUT"] == 0 || 32 % subgroup != 0) return;
+  const Features& features = device().features();
+  const bool whole = features.subgroups && features.subgroup_size >= 8 && 32 % features.subgroup_size == 0;
+  if (!is_last || values["QUANTISE_OUT"] == 0 || !whole) return;
   ShaderValues& given = routed_->call.values;
   constexpr std::uint32_t kOthers = 8;  // codes, scales, two biases, x8, xs, out8, outs
   const bool fits = kOthers + routed_->call.buffers.size() <= device().limits().storage_buffers;
@@ -126,7 +127,6 @@ Status DecodeBuilder::multiply_experts(const Op& op) {
 Status DecodeBuilder::experts(const OpGroup& group) {
   const Op &in = *group.op(plan(), Part::kExpertsIn), &out = *group.op(plan(), Part::kExpertsOut);
   const auto& gated = std::get<GatedParams>(group.op(plan(), Part::kGated)->params);
-  DOPPLER_TRY(check_subgroups());
   DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context_, in, 0));
   DOPPLER_ASSIGN(const ExpertMatrix ups, expert_matrix(context_, in, 1));
   DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context_, out, 0));

@@ -120,7 +120,6 @@ std::vector<std::size_t> DecodeBuilder::sites_that_hand_over(const OpGroup& grou
 
 // Memory for the values that norm_prologue.wgsl stores.
 Status DecodeBuilder::place_sum(const OpGroup& group) {
-  DOPPLER_TRY(check_subgroups());
   const Op *post = group.op(plan(), Part::kPostNorm), *add = group.op(plan(), Part::kAdd),
            *select = group.op(plan(), Part::kSelect), *norm = group.op(plan(), Part::kNorm);
   const std::vector<ValueId> read = read_by(group);

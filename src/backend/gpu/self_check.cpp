@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/json.h"
@@ -9,11 +11,21 @@
 namespace doppler::gpu {
 namespace {
 
-// The kernels whose text has a branch for devices without subgroups.
-bool works_without_subgroups(std::string_view file, const ShaderValues& values) {
-  if (file == "norm.wgsl" || file == "attention.wgsl") return true;
-  const auto prologue = values.find("PRO");
-  return file == "gemv.wgsl" && prologue != values.end() && prologue->second == 0;
+// The same kernel for devices without subgroups; nothing where its text or its shape needs them.
+std::optional<Variant> without_subgroups(const Device& device, std::string_view file,
+                                         const ShaderValues& values) {
+  static constexpr std::string_view kAble[] = {"norm.wgsl", "attention.wgsl", "gemv.wgsl", "head.wgsl",
+                                               "attention_decode.wgsl"};
+  // Teams of team.wgsl are within workgroups, which are whole subgroups.
+  constexpr std::uint32_t kTeam = 16;
+  const bool teams = file == "attention_decode.wgsl";
+  if (std::ranges::find(kAble, file) == std::end(kAble)) return std::nullopt;
+  if (teams && device.features().subgroup_size < kTeam) return std::nullopt;
+  Variant variant{std::string(file), values};
+  variant.values["SUBGROUPS"] = 0;
+  variant.values["SUBGROUP_SIZE"] = 1;
+  if (teams) variant.values["LP"] = 1;  // a score needs shuffles else
+  return variant;
 }
 
 }  // namespace
@@ -61,11 +73,9 @@ void SelfCheck::note(std::string name, std::string refusal) {
 Result<std::shared_ptr<const Kernel>> SelfCheck::check(std::shared_ptr<const Kernel> compiled,
                                                        std::string_view file, const ShaderValues& values) {
   std::vector<Variant> candidates = {{std::string(file), values}};
-  if (device_.features().subgroups && works_without_subgroups(file, values)) {
+  if (device_.features().subgroups) {
     // Subgroup operations are what drivers get wrong most; sums then go through workgroup memory.
-    candidates.push_back(candidates[0]);
-    candidates[1].values["SUBGROUPS"] = 0;
-    candidates[1].values["SUBGROUP_SIZE"] = 1;
+    if (auto other = without_subgroups(device_, file, values)) candidates.push_back(std::move(*other));
   }
   return choose(candidates, std::move(compiled));
 }

@@ -6,7 +6,11 @@ namespace doppler::gpu {
 
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a) {
   constexpr std::uint32_t kChunk = 32;  // positions at a time
-  const std::uint32_t subgroup = context.device->features().subgroup_size;
+  constexpr std::uint32_t kTeam = 16;   // team.wgsl, where subgroups have fewer than 8 threads
+  const Features& features = context.device->features();
+  const std::uint32_t subgroup = features.subgroup_size;
+  const bool together = !features.subgroups || subgroup < 8;
+  const std::uint32_t team = together ? kTeam : subgroup;
   const std::uint32_t vec = context.options.kv_type == KvType::kF16 ? 8 : 4;
   if (a.head_dim % vec != 0 || (a.heads * a.head_dim) % 4 != 0)
     return fail(ErrorCode::kUnsupported, "the head size {} is no multiple of {}", a.head_dim, vec);
@@ -17,9 +21,10 @@ Result<ShaderValues> split_attention_shape(const Context& context, const Attenti
   for (const std::uint32_t groups : {8u, 16u, 4u, 32u, 2u, 1u}) {
     const std::uint32_t threads = quads * groups;
     const std::uint32_t shared = a.heads / a.kv_heads;
-    if (threads % subgroup != 0 || threads > most || threads < shared) continue;
+    if (threads % team != 0 || threads > most || threads < shared) continue;
     // Queries, scores and the sums of some heads must fit the workgroup's memory.
-    const std::uint64_t base = std::uint64_t{shared} * (a.head_dim * 4 + kChunk * 4 + 16) + a.head_dim * 8;
+    const std::uint64_t base = std::uint64_t{shared} * (a.head_dim * 4 + kChunk * 4 + 16) + a.head_dim * 8 +
+                               (together ? threads * 4 : 0);
     const std::uint64_t limit = std::min<std::uint64_t>(context.device->limits().workgroup_bytes, 32768);
     if (base + threads * 16 > limit) continue;
     const std::uint64_t at_once = std::clamp<std::uint64_t>((limit - base) / (threads * 16), 1, shared);

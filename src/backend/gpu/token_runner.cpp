@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/gpu/decode_grouping.h"
 #include "backend/gpu/decode_join.h"
 #include "backend/gpu/stopwatch.h"
 #include "backend/gpu/tune.h"
@@ -44,6 +45,7 @@ Result<TokenRunner> TokenRunner::create(Context& context, ShapeChoice choice) {
     Device::LoadSeconds& loading = context.device->loading;  // the candidates' kernels count as kernels
     loading.tuning -= loading.compiling - before.compiling + loading.checking - before.checking;
   }
+  if (choice.measured) DOPPLER_TRY(choose_grouping(context, program));
   DOPPLER_TRY(join_products(context, program, choice.measured));
   return TokenRunner(context, std::move(program));
 }

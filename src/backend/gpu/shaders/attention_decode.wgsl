@@ -41,7 +41,7 @@
 #endif
 // G query heads of a KV head; AT_ONCE positions scored at a time, PASSES of them a chunk; V_LOADS positions of a chunk
 // whose values a thread takes; K_VECS elements of a key, K_LOADS of them a thread; QUAD_ROUNDS quads of a head a thread
-// of a subgroup.
+// of a team.
 #define G HEADS / KV_HEADS
 #define QUADS DIM / 4
 #define THREADS QUADS * PG
@@ -54,8 +54,9 @@
 #define K_VECS DIM / 4
 #endif
 #define K_LOADS K_VECS / LP
-#define SUBGROUPS_HERE THREADS / SUBGROUP_SIZE
-#define QUAD_ROUNDS (QUADS + SUBGROUP_SIZE - 1) / SUBGROUP_SIZE
+#include "team.wgsl"
+#define TEAMS THREADS / TEAM
+#define QUAD_ROUNDS (QUADS + TEAM - 1) / TEAM
 #if !QUAD_ROPE
 #include "rope_angle.wgsl"
 #endif
@@ -102,18 +103,28 @@ fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4
 }
 #endif
 
-// One head's rotated vector from the projections, by the threads of one subgroup: query head h of the G, or the key
-// (h == G), of the token whose row of qkv begins at from_x. is_owner: this workgroup has the newest position, and stores what is emitted. All loads come first:
+// One head's rotated vector from the projections, by the threads of one team: query head h of the G, or the key
+// (h == G; beyond: nothing is left), of the token whose row of qkv begins at from_x. is_owner: this workgroup has the newest position, and stores what is emitted. All loads come first:
 // for quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
-fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : bool, from_x : u32) {
+fn prepare_head(turn_of : u32, kv_head : u32, position : u32, t : u32, is_owner : bool, from_x : u32) {
+  let lane = t % ${TEAM}u;
+#if TOGETHER
+  let h = min(turn_of, ${G}u);
+#else
+  let h = turn_of;
+#endif
   let is_key = h == ${G}u;
   let head = select(kv_head * ${G}u + h, kv_head, is_key);
   let at = from_x + select(${Q_OFFSET / 4}u, ${K_OFFSET / 4}u, is_key) + head * ${QUADS}u;
   let weights_at = select(0u, ${QUADS}u, is_key);
   var square = 0.0;
 #for e in 0..QUAD_ROUNDS
-  let quad${e} = lane + ${e * SUBGROUP_SIZE}u;
+  let quad${e} = lane + ${e * TEAM}u;
+#if TOGETHER
+  let has${e} = quad${e} < ${QUADS}u && turn_of <= ${G}u;
+#else
   let has${e} = quad${e} < ${QUADS}u;
+#endif
   let d${e} = min(quad${e}, ${QUADS - 1}u);
   let x${e} = qkv[at + d${e}];
 #if QK_NORM
@@ -136,12 +147,7 @@ fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : b
   square += select(0.0, dot(x${e}, x${e}), has${e});
 #endfor
 #if QK_NORM
-#for k in 0..8
-#if (1 << k) < SUBGROUP_SIZE
-  square += subgroupShuffleXor(square, ${1 << k}u);
-#endif
-#endfor
-  let factor = inverseSqrt(square / ${DIM}.0 + bitcast<f32>(${EPS_BITS}u));
+  let factor = inverseSqrt(team_sum(square, t) / ${DIM}.0 + bitcast<f32>(${EPS_BITS}u));
 #endif
 #for e in 0..QUAD_ROUNDS
   if (has${e}) {
@@ -215,8 +221,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let first = range.begin + group.x * range.each;
   let end = min(first + range.each, range.end);
   let is_owner = end == range.end;
-  let lane = t % ${SUBGROUP_SIZE}u;
-  let subgroup = t / ${SUBGROUP_SIZE}u;
+  let lane = t % ${TEAM}u;
+  let team = t / ${TEAM}u;
   // For scores: the thread's share of a key. For values: its quad of dimensions and its group of positions.
   let part = t % ${LP}u;
   let quad = t % ${QUADS}u;
@@ -235,9 +241,15 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var v${j} = values[row_of(slot, kv_head, min(first + ${j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
 #endfor
 
-  for (var h = subgroup; h <= ${G}u; h += ${SUBGROUPS_HERE}u) {
-    prepare_head(h, kv_head, position, lane, is_owner, from_x);
+#if TOGETHER
+  for (var h = 0u; h <= ${G}u; h += ${TEAMS}u) {
+    prepare_head(h + team, kv_head, position, t, is_owner, from_x);
   }
+#else
+  for (var h = team; h <= ${G}u; h += ${TEAMS}u) {
+    prepare_head(h, kv_head, position, t, is_owner, from_x);
+  }
+#endif
   if (t < ${QUADS}u) {
     sv[t] = as_cached(qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
   }
@@ -332,30 +344,29 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
     workgroupBarrier();
-    for (var h = subgroup; h < ${G}u; h += ${SUBGROUPS_HERE}u) {
+    // lanes: the first that is none, where the team has a head.
+#if TOGETHER
+    for (var first_head = 0u; first_head < ${G}u; first_head += ${TEAMS}u) {
+      let h = min(first_head + team, ${G - 1}u);
+      let lanes = select(0u, ${CHUNK}u, first_head + team < ${G}u);
+#else
+    for (var h = team; h < ${G}u; h += ${TEAMS}u) {
+      let lanes = ${CHUNK}u;
+#endif
       var most = -3.0e38;
-      for (var i = lane; i < ${CHUNK}u; i += ${SUBGROUP_SIZE}u) {
+      for (var i = lane; i < lanes; i += ${TEAM}u) {
         most = max(most, ss[h * ${CHUNK}u + i]);
       }
-#for k in 0..8
-#if (1 << k) < SUBGROUP_SIZE
-      most = max(most, subgroupShuffleXor(most, ${1 << k}u));
-#endif
-#endfor
       let before = running[h];
-      most = max(most, before.x);
+      most = max(team_max(most, t), before.x);
       var total = 0.0;
-      for (var i = lane; i < ${CHUNK}u; i += ${SUBGROUP_SIZE}u) {
+      for (var i = lane; i < lanes; i += ${TEAM}u) {
         let share = select(0.0, exp(ss[h * ${CHUNK}u + i] - most), i < count);
         ss[h * ${CHUNK}u + i] = share;
         total += share;
       }
-#for k in 0..8
-#if (1 << k) < SUBGROUP_SIZE
-      total += subgroupShuffleXor(total, ${1 << k}u);
-#endif
-#endfor
-      if (lane == 0u) {
+      total = team_sum(total, t);
+      if (lane == 0u && lanes > 0u) {
         let fade = exp(before.x - most);
         fades[h] = fade;
         running[h] = vec2f(most, before.y * fade + total);
