@@ -17,6 +17,7 @@
 #include "convert/repaired_copy.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
+#include "diagnosis/doctor/load_repaired.h"
 #include "diagnosis/faults/faults.h"
 #include "diagnosis/report/report_doctor.h"
 #include "engine/fallbacks.h"
@@ -174,12 +175,6 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
   return diagnosis.healthy() ? kDone : kAnswerIsNo;
 }
 
-// A path that does not exist is an error of the caller; every error in a model's files is a diagnosis.
-bool is_diagnosis(const Error& error) {
-  return error.code == ErrorCode::kCorrupt || error.code == ErrorCode::kMismatch ||
-         error.code == ErrorCode::kUnsupported;
-}
-
 // With a bar while it runs.
 Result<diagnosis::Diagnosis> examine(diagnosis::Subject& subject, diagnosis::DoctorOptions options) {
   ProgressBar bar;
@@ -214,7 +209,7 @@ Result<int> repair(const diagnosis::Diagnosis& before, const ModelSpec& spec,
   const Result<Loaded> loaded = load_with_bar(arguments.fix, settings, 1);
   diagnosis::Diagnosis after;
   if (!loaded) {
-    if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
+    if (!diagnosis::is_about_files(loaded.error())) return std::unexpected(loaded.error());
     after = diagnosis::diagnose_refusal(arguments.fix, loaded.error());
   } else {
     diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
@@ -233,35 +228,15 @@ Result<int> repair(const diagnosis::Diagnosis& before, const ModelSpec& spec,
   return after.healthy() ? kDone : kAnswerIsNo;
 }
 
-// What a refusal says of config.json, and the files contradict, is repaired in memory, so that what else is
-// wrong is found, too. Adds what was repaired, or what nothing repairs, to `refused`. Errors: the last
-// refusal.
-Result<Loaded> load_repaired(const std::string& model, const Settings& settings,
-                             diagnosis::Diagnosis& refused) {
-  constexpr int kMostRepairs = 4;  // one flag each: tied head, biases of two kinds, layers
-  std::vector<convert::ChangedValue> values;
-  for (;;) {
-    Result<Loaded> loaded = values.empty() ? load_with_bar(model, settings, 1)
-                                           : load_changed(model, settings, 1, [&](Json& config) -> Status {
-                                               for (const convert::ChangedValue& value : values)
-                                                 DOPPLER_TRY(convert::set_value(config, value));
-                                               return {};
-                                             });
-    if (loaded || !is_diagnosis(loaded.error())) return loaded;
-    diagnosis::Diagnosis found = diagnosis::diagnose_refusal(model, loaded.error());
-    const bool repaired = !found.findings.empty() && !found.findings[0].fixes.empty() &&
-                          std::ranges::all_of(found.findings[0].fixes, [](const diagnosis::Fix& fix) {
-                            return fix.kind == diagnosis::Fix::Kind::kSetting && fix.file == "config.json";
-                          });
-    const bool again = repaired && std::ranges::any_of(values, [&](const convert::ChangedValue& value) {
-                         return value.key == found.findings[0].fixes[0].target;
-                       });
-    std::ranges::move(found.findings, std::back_inserter(refused.findings));
-    std::ranges::move(found.checks, std::back_inserter(refused.checks));
-    if (!repaired || again || values.size() >= kMostRepairs) return loaded;
-    for (const diagnosis::Fix& fix : refused.findings.back().fixes)
-      values.push_back({fix.file, fix.target, fix.value});
-  }
+// The model with these settings of its config.json changed, if there are any.
+Result<Loaded> load_with(const std::string& model, const Settings& settings,
+                         const std::vector<diagnosis::Fix>& changed) {
+  if (changed.empty()) return load_with_bar(model, settings, 1);
+  return load_changed(model, settings, 1, [&](Json& config) -> Status {
+    for (const diagnosis::Fix& fix : changed)
+      DOPPLER_TRY(convert::set_value(config, {fix.file, fix.target, fix.value}));
+    return {};
+  });
 }
 
 Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) {
@@ -285,9 +260,12 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
     options.source = &*source;
   }
   diagnosis::Diagnosis refused;  // while the model did not load
-  const Result<Loaded> loaded = load_repaired(arguments.model, settings, refused);
+  const Result<Loaded> loaded =
+      diagnosis::load_repaired(arguments.model, refused, [&](const std::vector<diagnosis::Fix>& changed) {
+        return load_with(arguments.model, settings, changed);
+      });
   if (!loaded) {
-    if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
+    if (!diagnosis::is_about_files(loaded.error())) return std::unexpected(loaded.error());
     if (arguments.fix.empty()) return answer(refused, arguments, backend, given.json);
     std::optional<diagnosis::Recording> truth;  // of the copy; one made now would need the model
     if (!arguments.reference.empty() && arguments.reference != "auto") {

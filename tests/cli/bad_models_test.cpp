@@ -55,7 +55,9 @@ TEST(BadModels, ThatContradictThemselvesAreRefused) {
        "glm4_moe",
        tensors([](RawTensors& all) {
          RawTensor& router = all.at("model.layers.1.mlp.gate.weight");
-         router.bytes.resize(router.bytes.size() - router.row_bytes());
+         // g++ 12 takes a resize for one that may grow without end.
+         router.bytes.erase(router.bytes.end() - static_cast<std::ptrdiff_t>(router.row_bytes()),
+                            router.bytes.end());
          --router.shape[0];
        }),
        {"mlp.gate.weight", "asks for"}},
