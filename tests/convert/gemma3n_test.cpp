@@ -132,8 +132,7 @@ TEST(Gemma3nGguf, RefusesWhatNoKeySays) {
   Json config = testing::tiny_config("gemma3n");
   config["altup_correct_scale"] = false;
   Written unscaled;
-  EXPECT_ERROR(unscaled.convert(config, "F32"), "GGUF cannot hold this model",
-               "altup.out_scale is 1, not 0");
+  EXPECT_ERROR(unscaled.convert(config, "F32"), "GGUF cannot hold this model", "altup.out_scale is 1, not 0");
   config = testing::tiny_config("gemma3n");
   config["activation_sparsity_pattern"] = {0.3, 0.0, 0.0};
   Written below;
