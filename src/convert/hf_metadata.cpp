@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "model/arrange.h"
@@ -31,7 +32,8 @@ struct Habits {
   bool text_sections = false;      // writes rotary sections, which for text change nothing
   bool parallel_flag = false;      // says whether the halves lie side by side
   bool scale_by_rule = false;      // readers know the scale of scores
-  bool two_widths = false;         // heads of sliding layers have keys of their own; so have shared layers
+  bool two_widths = false;         // heads of sliding layers have keys of their own
+  bool shared_layers = false;      // layers that read another's keys, and per-layer embeddings, have keys
   std::string_view data_layout = {};
 };
 constexpr std::array kHabits = {
@@ -44,11 +46,18 @@ constexpr std::array kHabits = {
     Habits{.family = "gemma", .rope_base = false, .period = 1},
     Habits{.family = "gemma2", .rope_base = false, .period = 2},
     Habits{.family = "gemma3", .full_theta = 1000000, .period = 6},
+    Habits{.family = "gemma3n",
+           .full_theta = 1000000,
+           .period = 5,
+           .pattern_always = true,
+           .scale_by_rule = true,
+           .shared_layers = true},
     Habits{.family = "gemma4",
            .rope_dimension = true,
            .pattern_always = true,
            .scale_by_rule = true,
-           .two_widths = true},
+           .two_widths = true,
+           .shared_layers = true},
     Habits{.family = "deepseek_v2", .rope_dimension = true, .period = 1, .scale_by_rule = true},
     Habits{.family = "deepseek_v3", .rope_dimension = true, .period = 1, .scale_by_rule = true},
     Habits{.family = "olmo2", .period = 1},
@@ -169,6 +178,7 @@ class MetadataWriter {
       add_count("attention.value_length", attention_.head_dim);
     }
     if (habits_.two_widths) add_two_widths();
+    if (habits_.shared_layers) add_shared_layers();
     add_count("vocab_size", spec_.vocab_size);
   }
 
@@ -202,6 +212,9 @@ class MetadataWriter {
     add_count("attention.key_length_swa", dim);
     add_count("attention.value_length_swa", dim);
     add_count("rope.dimension_count_swa", dim);
+  }
+
+  void add_shared_layers() {
     const auto shared = std::ranges::count_if(
         spec_.layers, [](const LayerSpec& l) { return l.has_attention && !l.attention.has_own_kv(); });
     add_count("attention.shared_kv_layers", static_cast<std::uint32_t>(shared));
@@ -225,7 +238,7 @@ class MetadataWriter {
   // there are any.
   void add_ffn_width() {
     const auto wider = [&](const LayerSpec& l) { return l.ffn.width != spec_.layers[0].ffn.width; };
-    if (habits_.two_widths && std::ranges::any_of(spec_.layers, wider)) {
+    if (habits_.shared_layers && std::ranges::any_of(spec_.layers, wider)) {
       add_list("feed_forward_length", [](const LayerSpec& l) { return l.ffn.width; });
       return;
     }
@@ -333,7 +346,7 @@ class MetadataWriter {
     const double theta =
         std::ranges::all_of(spec_.layers, slides) && habits_.full_theta > 0 ? habits_.full_theta : rope.theta;
     if (habits_.rope_base || theta != 10000) add_number("rope.freq_base", theta);
-    if (spec_.family != "gemma3" && !habits_.two_widths) return;
+    if (habits_.full_theta == 0 && !habits_.two_widths) return;
     const auto sliding = std::ranges::find_if(spec_.layers, slides);
     if (sliding != spec_.layers.end()) add_number("rope.freq_base_swa", sliding->attention.rope.theta);
   }
@@ -401,6 +414,18 @@ class MetadataWriter {
     if (attention_.qkv_clip > 0) add_number("attention.clamp_kqv", attention_.qkv_clip);
     if (attention_.alibi.max_bias > 0) add_number("attention.max_alibi_bias", attention_.alibi.max_bias);
     if (spec_.layers[0].ffn.activation == Activation::kXielu) add_xielu();
+    if (spec_.altup.streams > 0) add_streams();
+  }
+
+  // Of several residual streams, and how far each layer's gates are cut off: -inf where they are not.
+  void add_streams() {
+    add_count("altup.num_inputs", spec_.altup.streams);
+    add_count("altup.active_idx", spec_.altup.active);
+    std::vector<float> cutoffs;
+    constexpr float kNone = -std::numeric_limits<float>::infinity();
+    for (const LayerSpec& layer : spec_.layers)
+      cutoffs.push_back(layer.ffn.gate_cutoff > 0 ? static_cast<float>(layer.ffn.gate_cutoff) : kNone);
+    out_.push_back({own("activation_sparsity_scale"), std::move(cutoffs)});
   }
 
   void add_xielu() {

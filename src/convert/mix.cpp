@@ -142,9 +142,28 @@ constexpr std::array kRoles = {
     RoleOfWeight{WeightRole::kDownExperts, kDown},
 };
 
+// Matrices that llama.cpp's quantiser leaves as they are.
+struct KeptWeight {
+  WeightRole weight;
+  DType most;  // in any mix
+  std::string_view reason;
+};
+constexpr std::string_view kStreamReason = "every layer's result passes through it: few bytes, many errors";
+constexpr std::string_view kCoefficientReason = "a few numbers that weigh residual streams";
+constexpr std::array kKeptWeights = {
+    KeptWeight{WeightRole::kAltupPrediction, DType::kF32, kCoefficientReason},
+    KeptWeight{WeightRole::kAltupCorrection, DType::kF32, kCoefficientReason},
+    KeptWeight{WeightRole::kAltupRouter, DType::kBF16, kStreamReason},
+    KeptWeight{WeightRole::kAltupProjection, DType::kBF16, kStreamReason},
+    KeptWeight{WeightRole::kAltupUnprojection, DType::kBF16, kStreamReason},
+    KeptWeight{WeightRole::kLaurelDown, DType::kBF16, kStreamReason},
+    KeptWeight{WeightRole::kLaurelUp, DType::kBF16, kStreamReason},
+};
+
 // Kind, role and layer that the table of weights gives for a tensor's name; nothing for unknown names.
 struct Place {
   std::optional<WeightKind> kind;
+  WeightRole weight = WeightRole::kCount;
   TensorRole role = kOther;
   std::uint64_t layer = 0;
 };
@@ -170,6 +189,7 @@ Place place_of(std::string_view name, bool tied_head) {
   if (found.empty()) return place;
   const WeightInfo& info = *found[0].info;
   place.kind = info.kind;
+  place.weight = info.role;
   place.layer = static_cast<std::uint64_t>(std::max(found[0].layer, 0));
   const auto known = std::ranges::find(kRoles, info.role, &RoleOfWeight::weight);
   if (known != kRoles.end()) place.role = known->role;
@@ -272,6 +292,9 @@ Result<const Mix*> find_mix(std::string_view name) {
 MixChoice choose_type(const Mix& mix, const MixModel& model, std::string_view name, const Shape& shape) {
   const Place place = place_of(name, model.tied_head);
   if (const auto choice = kept(place, name, shape)) return *choice;
+  const auto own = std::ranges::find(kKeptWeights, place.weight, &KeptWeight::weight);
+  if (own != kKeptWeights.end() && (is_quantised(mix.base) || own->most == DType::kF32))
+    return {own->most, own->reason};
   if (!is_quantised(mix.base)) return {mix.base, "what the mix is named for"};
   const MixChoice choice = mixed(mix, model, place);
   const std::uint64_t columns = shape.back();

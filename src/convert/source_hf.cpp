@@ -63,10 +63,43 @@ class Source {
       else
         DOPPLER_TRY(add(wanted));
     }
+    if (rule_.gguf.unread_kv) add_unread_kv();
     return {};
   }
 
  private:
+  // What checkpoints keep of layers that read another's keys and values.
+  void add_unread_kv() {
+    const Nesting nesting = find_nesting(rule_.weight_names, out_.files.tensors);
+    bool complete = true;
+    for (int layer = 0; layer < static_cast<int>(out_.spec.layers.size()); ++layer) {
+      if (out_.spec.layers[static_cast<std::size_t>(layer)].attention.has_own_kv()) continue;
+      for (const WeightRole role : {WeightRole::kK, WeightRole::kV, WeightRole::kKNorm}) {
+        const std::string name = nested_name(nesting, weight_name(rule_.weight_names, role, layer));
+        const TensorView* tensor = out_.files.tensors.find(name);
+        complete = complete && tensor != nullptr;
+        if (tensor == nullptr) continue;
+        out_.tensors.push_back({.name = weight_name(rule_.gguf.weight_names, role, layer),
+                                .shape = tensor->shape,
+                                .parts = {*tensor}});
+      }
+    }
+    if (!complete)
+      out_.warnings.push_back(
+          "The folder lacks keys and values of layers that read another's: Doppler runs the file, but "
+          "llama.cpp asks for them.");
+  }
+
+  // Tokens behind the table have its first row, which llama.cpp's readers find where they look for theirs.
+  Status pad_per_layer(SourceTensor& tensor) const {
+    const TensorView table = tensor.parts[0];
+    for (std::uint64_t row = table.rows(); row < tensor.rows(); ++row) {
+      DOPPLER_ASSIGN(TensorView first, slice_rows(table, 0, 1, table.name));
+      tensor.parts.push_back(std::move(first));
+    }
+    return {};
+  }
+
   std::vector<float> rope_factors(WeightRole role) const {
     const RopeSpec& rope = rope_with_factors(out_.spec);
     if (role == WeightRole::kRopeDivisors) return rope_divisors(rope);
@@ -123,9 +156,12 @@ class Source {
     // Binding has found them all. Of experts the parts of one come together.
     const std::span<const WeightRole> joined = parts.empty() ? std::span(&role, 1) : parts;
     const std::uint32_t count = weights_.count(weights_.find(joined[0], wanted.layer));
-    for (std::uint32_t i = 0; i < count; ++i)
+    for (std::uint64_t i = 0; wanted.stack && i < wanted.shape[0]; ++i)
+      tensor.parts.push_back(weights_[weights_.find(role, static_cast<int>(i))]);
+    for (std::uint32_t i = 0; !wanted.stack && i < count; ++i)
       for (const WeightRole part : joined)
         tensor.parts.push_back(weights_[weights_.find(part, wanted.layer) + i]);
+    if (role == WeightRole::kPerLayerEmbedding) DOPPLER_TRY(pad_per_layer(tensor));
     if (tensor.parts.size() > 1 && tensor.shape.size() < 2) DOPPLER_TRY(join_values(tensor));
     const bool own_heads = (role == WeightRole::kQNorm || role == WeightRole::kKNorm) &&
                            layer_of(wanted).attention.qk_norm_span == NormSpan::kOwnHead;
@@ -212,6 +248,8 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
                          ? rule->gguf.architecture_of_experts
                          : rule->gguf.architecture;
   for (LayerSpec& layer : out.spec.layers) layer.attention.latent.split_up = layer.attention.is_latent();
+  if (out.spec.per_layer.width > 0)
+    out.spec.per_layer.tokens = std::max(out.spec.per_layer.tokens, out.spec.vocab_size);
   if (rule->gguf.multiplied_weights) out.spec.tied_head = ties_after_multiplying(out.spec);
   DOPPLER_TRY(Source(out, weights, *rule).add_tensors());
   if (rule->gguf.multiplied_weights) leave_multipliers_out(out.spec);

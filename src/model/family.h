@@ -33,6 +33,8 @@ struct GgufRule {
   // give layers different values.
   std::span<const std::string_view> own_keys = {};
   bool divisors_of_full = false;  // rope divisors are those of layers that attend fully
+  // Files hold keys and values of layers that read another's, too: llama.cpp asks for them.
+  bool unread_kv = false;
   bool only_read = false;  // files are read, but what llama.cpp's converter writes is not known here in full
 };
 

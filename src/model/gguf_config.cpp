@@ -95,6 +95,12 @@ Result<std::optional<std::uint64_t>> GgufConfig::get_uint(std::string_view suffi
   return static_cast<std::uint64_t>(most);
 }
 
+Result<std::vector<float>> GgufConfig::get_floats(std::string_view suffix) const {
+  DOPPLER_ASSIGN(const auto list, metadata_.get_array(key(suffix)));
+  if (!list) return std::vector<float>();
+  return list->floats();
+}
+
 Result<std::optional<bool>> GgufConfig::get_flag(std::string_view suffix) const {
   return metadata_.get_bool(key(suffix));
 }

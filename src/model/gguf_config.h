@@ -46,6 +46,8 @@ class GgufConfig {
   // A value for each layer, which one value stands for, too; empty where there is none. Errors: kCorrupt for
   // a list of another length.
   Result<std::vector<std::uint64_t>> get_uints(std::string_view suffix) const;
+  // A list as it is; empty where there is none.
+  Result<std::vector<float>> get_floats(std::string_view suffix) const;
   Result<std::optional<bool>> get_flag(std::string_view suffix) const;
   std::string tensor_name(WeightRole role, int layer = -1) const { return weight_name(names_, role, layer); }
   // Null if the model has none.

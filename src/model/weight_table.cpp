@@ -42,9 +42,10 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kPerLayer, "model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
 
     {kAltupProjection, "projection to a stream", Kind::kProjection, Stage::kAltupIn, {S::kHidden, S::kHidden},
-     When::kAltupOthers, "model.altup_projections.{}.weight", ""},
+     When::kAltupOthers, "model.altup_projections.{}.weight", "altup_proj.weight"},
     {kAltupUnprojection, "projection of a stream", Kind::kProjection, Stage::kPreFinalNorm,
-     {S::kHidden, S::kHidden}, When::kAltupOthers, "model.altup_unembed_projections.{}.weight", ""},
+     {S::kHidden, S::kHidden}, When::kAltupOthers, "model.altup_unembed_projections.{}.weight",
+     "altup_unembd_proj.weight"},
     {kAltupRouterNorm, "norm of what weighs streams", Kind::kNorm, Stage::kAltupPredicted, {S::kHidden},
      When::kAltup, "model.layers.{}.altup.router_norm.weight", "blk.{}.altup_router_norm.weight"},
     {kAltupRouter, "weights of streams", Kind::kProjection, Stage::kAltupPredicted, {S::kStreams, S::kHidden},
@@ -627,6 +628,18 @@ std::string_view pattern_of(const WeightInfo& info, NameStyle style) {
   return style == NameStyle::kGguf ? info.gguf : info.hugging_face;
 }
 
+// Whether such files hold a role's matrices of all numbers as one tensor.
+bool is_stack(const WeightInfo& info, NameStyle style) {
+  const std::string_view pattern = pattern_of(info, style);
+  return info.per_layer() && !pattern.empty() && !pattern.contains(kBraces);
+}
+
+std::uint64_t count_of(const ModelSpec& spec, const WeightInfo& info) {
+  std::uint64_t count = 0;
+  while (count < spec.layers.size() && meets(spec, info.when, static_cast<int>(count))) ++count;
+  return count;
+}
+
 // The layer in a name of that pattern, which may hold an expert's index, too; -1 for patterns without one.
 // Nothing if the name is of another pattern.
 std::optional<int> match(std::string_view pattern, std::string_view name) {
@@ -765,6 +778,12 @@ std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightName
     const bool in_spec = info.kind == Kind::kRopeFactors || info.kind == Kind::kNumber;
     if (inside_another || (in_spec && name.empty())) return;
     Shape shape = weight_shape(spec, info.role, layer);
+    if (is_stack(info, names.style)) {
+      if (layer > 0) return;  // the first number's entry stands for all
+      shape.insert(shape.begin(), count_of(spec, info));
+      out.push_back({.info = &info, .layer = layer, .name = std::move(name), .shape = shape, .stack = true});
+      return;
+    }
     if (!info.per_expert() || !name.contains(kBraces)) {
       out.push_back({&info, layer, std::move(name), std::move(shape)});
       return;

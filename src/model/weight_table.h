@@ -294,6 +294,7 @@ struct WeightInfo {
   std::array<Size, 3> shape;  // outermost first, up to the first kNone; of fused roles the parts say it
   WeightCondition when;
   // {} stands for the layer's index, and a second one for an expert's where each has a tensor of its own.
+  // Where only the other has {}, files hold the matrices of all numbers as one tensor.
   // Empty: such files have no tensor of this role.
   std::string_view hugging_face, gguf;
   RotatedHeads rotated = RotatedHeads::kNone;
@@ -385,6 +386,8 @@ struct WeightTensor {
   std::string name;  // empty if the names have none for the role
   Shape shape;       // of an expert's tensor, where each has one
   int expert = -1;   // -1: no expert's own
+  // The role's matrices of all numbers, from 0 on, are one tensor, whose first dimension counts them.
+  bool stack = false;
 };
 
 // Every tensor that files of this model hold, each once, in the order of the table: fused tensors instead of

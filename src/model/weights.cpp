@@ -159,9 +159,19 @@ class Binder {
     return {};
   }
 
+  // A stack's matrices become weights of their own, each under its number.
+  Status take_stack(const WeightTensor& wanted, const TensorView& whole) {
+    for (std::uint64_t i = 0; i < wanted.shape[0]; ++i) {
+      DOPPLER_ASSIGN(TensorView own, take_matrix(whole, i));
+      weights_.add(wanted.info->role, static_cast<int>(i), std::move(own));
+    }
+    return {};
+  }
+
   // A fused tensor becomes row slices with the parts' roles.
   Status take(const WeightTensor& wanted) {
     DOPPLER_ASSIGN(TensorView whole, checked(wanted));
+    if (wanted.stack) return take_stack(wanted, whole);
     if (wanted.info->per_expert()) return take_experts(wanted, std::move(whole));
     const std::span<const WeightRole> parts = wanted.info->fused_parts();
     if (parts.empty()) {

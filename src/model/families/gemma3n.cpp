@@ -16,13 +16,18 @@ namespace {
 constexpr std::string_view kGemma3nNeedless[] = {".altup.correct_output_scale"};
 constexpr std::string_view kGemma3nTypes[] = {"gemma3n_text", "gemma3n"};
 
+// The share of a standard normal distribution that lies below a point.
+double normal_share(double point) {
+  return 0.5 * std::erfc(-point / std::sqrt(2.0));
+}
+
 // The point below which a standard normal variable lies with that probability, by bisection of its
 // distribution: 60 halvings of [-16, 16] leave less than a double's rounding.
 double normal_quantile(double probability) {
   double low = -16, high = 16;
   for (int i = 0; i < 60; ++i) {
     const double middle = (low + high) / 2;
-    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < probability ? low : high) = middle;
+    (normal_share(middle) < probability ? low : high) = middle;
   }
   return (low + high) / 2;
 }
@@ -39,9 +44,9 @@ Status read_widths(SpecBuilder& builder) {
       std::ranges::all_of(*widths, [](std::uint64_t w) { return w > 0 && w < (std::uint64_t{1} << 31); });
   if (!fits) {
     return fail(ErrorCode::kCorrupt,
-                "The {} lists {} values of intermediate_size for {} layers, or one that is no "
-                "width. Correct it.",
-                config.source(), widths ? widths->size() : 0, layers.size());
+                "The {} lists {} values of {} for {} layers, or one that is no width. Correct it.",
+                config.source(), widths ? widths->size() : 0, config.name("intermediate_size"),
+                layers.size());
   }
   for (std::size_t i = 0; i < layers.size(); ++i)
     layers[i].ffn.width = static_cast<std::uint32_t>((*widths)[i]);
@@ -58,15 +63,20 @@ Status read_sparsity(SpecBuilder& builder) {
   const bool fits = pattern->size() == layers.size() &&
                     std::ranges::all_of(*pattern, [](double share) { return share >= 0 && share < 1; });
   if (!fits) {
-    return fail(
-        ErrorCode::kCorrupt,
-        "The {} lists {} values of activation_sparsity_pattern for {} layers, or one outside 0 to 1. Correct "
-        "it.",
-        config.source(), pattern->size(), layers.size());
+    return fail(ErrorCode::kCorrupt,
+                "The {} lists {} values of {} for {} layers, or one for a share outside 0 to 1. Correct it.",
+                config.source(), pattern->size(), config.name("activation_sparsity_pattern"), layers.size());
   }
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if ((*pattern)[i] == 0) continue;
     layers[i].ffn.gate_cutoff = normal_quantile((*pattern)[i]);
+    if ((*pattern)[i] <= 0.5) {
+      return fail(
+          ErrorCode::kUnsupported,
+          "The value {} = {} of layer {} cuts gates off at or below their mean, but Doppler only cuts "
+          "above it. Use another model.",
+          config.where("activation_sparsity_pattern"), (*pattern)[i], i);
+    }
     builder.note(fmt::format("layers[{}].ffn.gate_cutoff", i), fmt::format("{}", layers[i].ffn.gate_cutoff),
                  config.where("activation_sparsity_pattern"));
   }
@@ -133,9 +143,60 @@ Status fill_gemma3n(SpecBuilder& builder) {
   return read_rope(builder, 1000000, 10000);
 }
 
+// Whose absence llama.cpp takes for the numbers of the published sizes, whatever the model.
+Status require_keys(const GgufConfig& config) {
+  constexpr GgufKey kRequired[] = {{"num_kv_shared_layers", "attention.shared_kv_layers"},
+                                   {"activation_sparsity_pattern", "activation_sparsity_scale"}};
+  for (const GgufKey& key : kRequired) {
+    if (config.json().contains(std::string(key.path))) continue;
+    return fail(ErrorCode::kCorrupt,
+                "The GGUF metadata has no {}, which every model of this architecture has. Download the file "
+                "again.",
+                config.key(key.suffix));
+  }
+  return {};
+}
+
+// A file says the points of a normal distribution, one for each layer, where config.json says the shares that
+// lie below them; -inf is that of none.
+Status adjust_gemma3n(GgufConfig& config) {
+  constexpr std::string_view kCutoffs = "activation_sparsity_scale", kWidths = "feed_forward_length";
+  DOPPLER_ASSIGN(const std::vector<float> cutoffs, config.get_floats(kCutoffs));
+  if (!cutoffs.empty()) {
+    std::vector<double> shares;
+    for (const float cutoff : cutoffs) shares.push_back(normal_share(cutoff));
+    config.set_from_key("activation_sparsity_pattern", shares, kCutoffs);
+  }
+  DOPPLER_TRY(require_keys(config));
+  DOPPLER_ASSIGN(const std::vector<std::uint64_t> widths, config.get_uints(kWidths));
+  if (std::ranges::any_of(widths, [&](std::uint64_t width) { return width != widths[0]; }))
+    config.set_from_key("intermediate_size", widths, kWidths);
+  derive_per_layer_tokens(config);
+  if (const TensorView* down = config.tensor(WeightRole::kLaurelDown, 0))
+    config.derive("laurel_rank", down->rows(), "tensor " + down->name);
+  return {};
+}
+
+constexpr GgufKey kGemma3nKeys[] = {{"altup_num_inputs", "altup.num_inputs"},
+                                    {"altup_active_idx", "altup.active_idx"},
+                                    {"altup_correct_scale", "altup.correct_scale"},
+                                    {"num_kv_shared_layers", "attention.shared_kv_layers"},
+                                    {"hidden_size_per_layer_input", "embedding_length_per_layer_input"}};
+constexpr std::string_view kGemma3nOwnKeys[] = {"feed_forward_length"};
+constexpr std::string_view kGemma3nGgufNeedless[] = {".altup_correct_scale.weight"};
+
 }  // namespace
 
 const FamilyRule kGemma3nRule = {
-    "gemma3n", kGemma3nTypes, fill_gemma3n, {}, {.own = kSandwichNames, .needless = kGemma3nNeedless}};
+    "gemma3n",
+    kGemma3nTypes,
+    fill_gemma3n,
+    {.architecture = "gemma3n",
+     .weight_names = {.style = NameStyle::kGguf, .needless = kGemma3nGgufNeedless},
+     .keys = kGemma3nKeys,
+     .adjust = adjust_gemma3n,
+     .own_keys = kGemma3nOwnKeys,
+     .unread_kv = true},
+    {.own = kSandwichNames, .needless = kGemma3nNeedless}};
 
 }  // namespace doppler

@@ -148,8 +148,7 @@ Status adjust_gemma4(GgufConfig& config) {
   DOPPLER_ASSIGN(const auto per_layer, config.get_uint("embedding_length_per_layer_input"));
   config.set_from_key("hidden_size_per_layer_input", per_layer.value_or(0),
                       "embedding_length_per_layer_input");
-  if (const TensorView* table = config.tensor(WeightRole::kPerLayerEmbedding))
-    config.derive("vocab_size_per_layer_input", table->rows(), "tensor " + table->name);
+  derive_per_layer_tokens(config);
   DOPPLER_ASSIGN(const auto experts, config.get_uint("expert_count"));
   if (experts.value_or(0) > 0) config.set_from_key("enable_moe_block", true, "expert_count");
   for (std::size_t i = 0; i < config.layers(); ++i) {

@@ -1,5 +1,7 @@
 #include "model/families/shared_kv.h"
 
+#include "base/json.h"
+
 namespace doppler {
 
 Status read_shared_kv(SpecBuilder& builder) {
@@ -54,6 +56,11 @@ Status read_per_layer(SpecBuilder& builder, std::uint32_t default_width) {
   return fail(ErrorCode::kCorrupt, "The {} says {} = {} for {} layers, too large to be true. Correct it.",
               builder.config().source(), builder.config().name(kWidth), per_layer.width,
               builder.spec().layers.size());
+}
+
+void derive_per_layer_tokens(GgufConfig& config) {
+  if (const TensorView* table = config.tensor(WeightRole::kPerLayerEmbedding))
+    config.derive("vocab_size_per_layer_input", table->rows(), "tensor " + table->name);
 }
 
 }  // namespace doppler

@@ -2,6 +2,7 @@
 // values of an earlier one.
 #pragma once
 
+#include "model/gguf_config.h"
 #include "model/spec_builder.h"
 
 namespace doppler {
@@ -11,5 +12,7 @@ namespace doppler {
 Status read_shared_kv(SpecBuilder& builder);
 // hidden_size_per_layer_input and vocab_size_per_layer_input. A width of 0 or null: none.
 Status read_per_layer(SpecBuilder& builder, std::uint32_t default_width);
+// vocab_size_per_layer_input of a GGUF file, which no key says: the table's rows.
+void derive_per_layer_tokens(GgufConfig& config);
 
 }  // namespace doppler
