@@ -28,12 +28,13 @@ struct GgufRule {
   std::string_view architecture_of_experts = {};
   bool tiled_value_heads = false;   // a delta net's value heads go by their number within their key head
   bool multiplied_weights = false;  // the converter multiplies weights by what multiplies their results
+  // Reads files instead of the family's own, where an architecture is that of several families.
+  Status (*fill)(SpecBuilder& builder) = nullptr;
   Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
   // Keys (after "ARCHITECTURE.") that adjust reads, though other architectures may not have them, or may not
   // give layers different values.
   std::span<const std::string_view> own_keys = {};
   bool divisors_of_full = false;  // rope divisors are those of layers that attend fully
-  bool only_read = false;  // files are read, but what llama.cpp's converter writes is not known here in full
 };
 
 struct FamilyRule {
