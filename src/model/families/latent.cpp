@@ -77,6 +77,8 @@ Status read_scale(SpecBuilder& builder) {
   for (const std::string_view object : {"rope_parameters", "rope_scaling"}) {
     DOPPLER_ASSIGN(const auto values, builder.config().get_object(object));
     if (!values) continue;
+    DOPPLER_ASSIGN(const auto type, values->get_string("rope_type"));
+    if (type == "default") continue;
     DOPPLER_ASSIGN(const auto weight, values->get_number("mscale_all_dim"));
     DOPPLER_ASSIGN(const auto factor, values->get_number("factor"));
     if (weight.value_or(0) == 0 || factor.value_or(1) <= 1) continue;
@@ -246,7 +248,9 @@ Status fill_latent_gguf(SpecBuilder& builder) {
   const ConfigReader& config = builder.config();
   DOPPLER_ASSIGN(const auto score, config.get_string("scoring_func"));
   DOPPLER_ASSIGN(const auto normalises, config.get_bool("norm_topk_prob"));
-  if (score != "sigmoid" && normalises.value_or(false)) return fill_mistral4(builder);
+  DOPPLER_ASSIGN(const auto architecture, config.get_string("model_type"));
+  const bool mistral = normalises.value_or(false) || architecture == "mistral4";
+  if (score != "sigmoid" && mistral) return fill_mistral4(builder);
   DOPPLER_TRY(score == "sigmoid" ? fill_deepseek_v3(builder) : fill_deepseek_v2(builder));
   return read_query_scale(builder);
 }
