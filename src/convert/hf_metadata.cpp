@@ -34,6 +34,8 @@ struct Habits {
   bool scale_by_rule = false;      // readers know the scale of scores
   bool two_widths = false;         // heads of sliding layers have keys of their own
   bool shared_layers = false;      // layers that read another's keys, and per-layer embeddings, have keys
+  bool routing_by_rule = false;    // readers know how experts are weighed, and the shared one's width
+  bool experts_by_step = false;    // the last of every so many layers has experts
   std::string_view data_layout = {};
 };
 constexpr std::array kHabits = {
@@ -60,6 +62,14 @@ constexpr std::array kHabits = {
            .shared_layers = true},
     Habits{.family = "deepseek_v2", .rope_dimension = true, .period = 1, .scale_by_rule = true},
     Habits{.family = "deepseek_v3", .rope_dimension = true, .period = 1, .scale_by_rule = true},
+    Habits{.family = "mistral4", .rope_dimension = true, .period = 1, .scale_by_rule = true},
+    Habits{.family = "glm4_moe_lite", .rope_dimension = true, .period = 1, .scale_by_rule = true},
+    Habits{.family = "llama4_text",
+           .rope_dimension = true,
+           .window_always = true,
+           .period = 1,
+           .routing_by_rule = true,
+           .experts_by_step = true},
     Habits{.family = "olmo2", .period = 1},
     Habits{.family = "olmo3", .period = 4, .pattern_always = true},
     Habits{.family = "granite", .rope_dimension = true, .period = 1, .multipliers = true},
@@ -306,6 +316,9 @@ class MetadataWriter {
     add_count("expert_count", ffn.experts);
     add_count("expert_used_count", router.top_k);
     add_count("expert_feed_forward_length", ffn.width);
+    if (habits_.experts_by_step)
+      add_count("interleave_moe_layer_step", static_cast<std::uint32_t>(first - spec_.layers.begin()) + 1);
+    if (habits_.routing_by_rule) return;
     if (ffn.shared_width > 0) {
       add_count("expert_shared_feed_forward_length", ffn.shared_width);
       if (ffn.shared_width % ffn.width == 0) add_count("expert_shared_count", ffn.shared_width / ffn.width);
@@ -322,8 +335,8 @@ class MetadataWriter {
     const bool leading =
         std::all_of(first, spec_.layers.end(), [](const LayerSpec& l) { return l.ffn.experts > 0; });
     // Where the key is absent, readers of these have a number of their own.
-    constexpr std::array<std::string_view, 6> kExpect = {"glm4_moe",    "glm4_moe_lite", "deepseek_v2",
-                                                         "deepseek_v3", "lfm2_moe",      "ernie4_5_moe"};
+    constexpr std::array<std::string_view, 7> kExpect = {
+        "glm4_moe", "glm4_moe_lite", "deepseek_v2", "deepseek_v3", "mistral4", "lfm2_moe", "ernie4_5_moe"};
     const bool expected = std::ranges::find(kExpect, spec_.family) != kExpect.end();
     if (leading && (expected || first != spec_.layers.begin()))
       add_count("leading_dense_block_count", static_cast<std::uint32_t>(first - spec_.layers.begin()));
@@ -384,7 +397,9 @@ class MetadataWriter {
   void add_windows() {
     const auto sliding = std::ranges::find_if(spec_.layers, slides);
     if (sliding == spec_.layers.end()) {
-      if (habits_.window_always) add_count("attention.sliding_window", 0);
+      const bool chunks = std::ranges::any_of(
+          spec_.layers, [](const LayerSpec& l) { return l.attention.kind == AttentionKind::kChunked; });
+      if (habits_.window_always && !chunks) add_count("attention.sliding_window", 0);
       return;
     }
     add_count("attention.sliding_window", sliding->attention.window);
@@ -409,8 +424,7 @@ class MetadataWriter {
       add_number("residual_scale", spec_.residual_scale);
       add_number("logit_scale", 1 / spec_.logit_scale);
     }
-    if (attention_.query_scale.every > 0)
-      add_number("attention.temperature_scale", attention_.query_scale.beta);
+    add_query_scale();
     if (attention_.qkv_clip > 0) add_number("attention.clamp_kqv", attention_.qkv_clip);
     if (attention_.alibi.max_bias > 0) add_number("attention.max_alibi_bias", attention_.alibi.max_bias);
     if (spec_.layers[0].ffn.activation == Activation::kXielu) add_xielu();
@@ -426,6 +440,14 @@ class MetadataWriter {
     for (const LayerSpec& layer : spec_.layers)
       cutoffs.push_back(layer.ffn.gate_cutoff > 0 ? static_cast<float>(layer.ffn.gate_cutoff) : kNone);
     out_.push_back({own("activation_sparsity_scale"), std::move(cutoffs)});
+  }
+
+  // Readers take the length for YaRN's original context where it is not written.
+  void add_query_scale() {
+    const PositionScale& scale = attention_.query_scale;
+    if (scale.every == 0) return;
+    add_number("attention.temperature_scale", scale.beta);
+    if (attention_.is_latent()) add_count("attention.temperature_length", scale.every);
   }
 
   void add_xielu() {

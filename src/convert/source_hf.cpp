@@ -235,11 +235,12 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
   const Json* generation = out.files.generation_config ? &**out.files.generation_config : nullptr;
   DOPPLER_ASSIGN(out.spec, read_spec(*out.files.config, generation));
   const FamilyRule* rule = family_named(out.spec.family);
-  if (rule->gguf.architecture.empty() || rule->gguf.only_read) {
-    return fail(ErrorCode::kUnsupported,
-                "Doppler runs the family {} from {}, and writes no GGUF files of it. Run the folder itself.",
-                out.spec.family,
-                rule->gguf.only_read ? "folders and GGUF files of other programs" : "folders only");
+  if (rule->gguf.architecture.empty()) {
+    return fail(
+        ErrorCode::kUnsupported,
+        "Doppler runs the family {} from folders only, and writes no GGUF files of it. Run the folder "
+        "itself.",
+        out.spec.family);
   }
   DOPPLER_ASSIGN(const Weights weights, bind_folder(out.spec, out.files.tensors));
   const bool experts =

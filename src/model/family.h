@@ -28,6 +28,8 @@ struct GgufRule {
   std::string_view architecture_of_experts = {};
   bool tiled_value_heads = false;   // a delta net's value heads go by their number within their key head
   bool multiplied_weights = false;  // the converter multiplies weights by what multiplies their results
+  // Reads files instead of the family's own, where an architecture is that of several families.
+  Status (*fill)(SpecBuilder& builder) = nullptr;
   Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
   // Keys (after "ARCHITECTURE.") that adjust reads, though other architectures may not have them, or may not
   // give layers different values.
@@ -35,7 +37,6 @@ struct GgufRule {
   bool divisors_of_full = false;  // rope divisors are those of layers that attend fully
   // Files hold keys and values of layers that read another's, too: llama.cpp asks for them.
   bool unread_kv = false;
-  bool only_read = false;  // files are read, but what llama.cpp's converter writes is not known here in full
 };
 
 struct FamilyRule {

@@ -68,7 +68,7 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
   }
   const auto with_experts =
       std::ranges::find_if(spec.layers, [](const LayerSpec& l) { return l.ffn.experts > 0; });
-  if (spec.fused_experts && with_experts != spec.layers.end()) {
+  if (with_experts != spec.layers.end()) {
     const auto layer = static_cast<int>(with_experts - spec.layers.begin());
     spec.fused_experts = config.tensor(WeightRole::kGateUpExperts, layer) != nullptr;
   }
@@ -172,7 +172,7 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
   spec.described_by = "the GGUF metadata";
   const ConfigReader reader(config.json(), "GGUF metadata", &config.origins());
   SpecBuilder builder(reader, spec, std::string(family->name));
-  DOPPLER_TRY(family->fill(builder));
+  DOPPLER_TRY((rule.fill != nullptr ? rule.fill : family->fill)(builder));
   const AttentionSpec& attention = spec.layers[static_cast<std::size_t>(first_attention(spec))].attention;
   if (rule.paired_rows && attention.rope.rotary_dim != 0 && attention.rope.rotary_dim != attention.head_dim) {
     return fail(ErrorCode::kUnsupported,

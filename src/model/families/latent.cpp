@@ -77,6 +77,8 @@ Status read_scale(SpecBuilder& builder) {
   for (const std::string_view object : {"rope_parameters", "rope_scaling"}) {
     DOPPLER_ASSIGN(const auto values, builder.config().get_object(object));
     if (!values) continue;
+    DOPPLER_ASSIGN(const auto type, values->get_string("rope_type"));
+    if (type == "default") continue;
     DOPPLER_ASSIGN(const auto weight, values->get_number("mscale_all_dim"));
     DOPPLER_ASSIGN(const auto factor, values->get_number("factor"));
     if (weight.value_or(0) == 0 || factor.value_or(1) <= 1) continue;
@@ -148,9 +150,6 @@ Status fill_deepseek_v3(SpecBuilder& builder) {
 
 Status fill_deepseek_v2(SpecBuilder& builder) {
   const ConfigReader& config = builder.config();
-  // GGUF has one architecture for both.
-  DOPPLER_ASSIGN(const auto score, config.get_string("scoring_func"));
-  if (score == "sigmoid") return fill_deepseek_v3(builder);
   DOPPLER_TRY(read_common(builder, {.vocab_size = 32000,
                                     .hidden_size = 4096,
                                     .intermediate_size = 11008,
@@ -243,8 +242,21 @@ Status fill_glm4_moe_lite(SpecBuilder& builder) {
   return read_interleaved_rope(builder, 1000000);
 }
 
-// Sizes of heads as attention would have them without the latent, and the choice of experts.
-Status adjust_deepseek2(GgufConfig& config) {
+// Files of one architecture hold any of these families, and others with latent attention: how experts are
+// chosen tells them apart.
+Status fill_latent_gguf(SpecBuilder& builder) {
+  const ConfigReader& config = builder.config();
+  DOPPLER_ASSIGN(const auto score, config.get_string("scoring_func"));
+  DOPPLER_ASSIGN(const auto normalises, config.get_bool("norm_topk_prob"));
+  DOPPLER_ASSIGN(const auto architecture, config.get_string("model_type"));
+  const bool mistral = normalises.value_or(false) || architecture == "mistral4";
+  if (score != "sigmoid" && mistral) return fill_mistral4(builder);
+  DOPPLER_TRY(score == "sigmoid" ? fill_deepseek_v3(builder) : fill_deepseek_v2(builder));
+  return read_query_scale(builder);
+}
+
+// Sizes of heads as attention would have them without the latent.
+Status adjust_sizes(GgufConfig& config) {
   const auto number = [&](std::string_view suffix) -> Result<std::uint64_t> {
     DOPPLER_ASSIGN(const auto value, config.get_uint(suffix));
     if (value && *value > 0) return *value;
@@ -270,43 +282,118 @@ Status adjust_deepseek2(GgufConfig& config) {
   DOPPLER_ASSIGN(const auto q_rank, config.get_uint("attention.q_lora_rank"));
   config.set_from_key("q_lora_rank", q_rank.value_or(0) > 0 ? Json(*q_rank) : Json(),
                       "attention.q_lora_rank");
+  return {};
+}
+
+// Scores that choose experts. Files of GLM 4.7 Flash may not say which, as its config.json does not; only
+// sigmoids come with a correction.
+Status adjust_score(GgufConfig& config) {
+  constexpr std::string_view kKey = "expert_gating_func";
+  constexpr std::uint64_t kUnsaid = 0, kSigmoid = 2;  // 1: softmax
+  DOPPLER_ASSIGN(const auto gating, config.get_uint(kKey));
+  if (gating.value_or(kUnsaid) > kSigmoid) {
+    return fail(ErrorCode::kUnsupported,
+                "The value {} = {} makes scores of logits in a way that Doppler does not know of models with "
+                "latent attention. Use another model.",
+                GgufMetadata::where(config.key(kKey)), *gating);
+  }
+  if (gating.value_or(kUnsaid) != kUnsaid) {
+    config.set_from_key("scoring_func", *gating == kSigmoid ? "sigmoid" : "softmax", kKey);
+    return {};
+  }
+  for (std::size_t i = 0; i < config.layers(); ++i) {
+    const TensorView* correction = config.tensor(WeightRole::kRouterCorrection, static_cast<int>(i));
+    if (correction == nullptr) continue;
+    config.derive("scoring_func", "sigmoid", "tensor " + correction->name);
+    return {};
+  }
+  config.set("scoring_func", "softmax", {config.key(kKey), "default of GGUF"});
+  return {};
+}
+
+// What a file leaves out means the same in each: its classes have numbers of their own.
+Status adjust_experts(GgufConfig& config) {
+  struct Absent {
+    std::string_view path, suffix;
+    std::uint64_t value;
+  };
+  constexpr Absent kAbsent[] = {{"routed_scaling_factor", "expert_weights_scale", 1},
+                                {"n_shared_experts", "expert_shared_count", 0},
+                                {"first_k_dense_replace", "leading_dense_block_count", 0}};
+  for (const Absent& absent : kAbsent) {
+    if (!config.json().contains(std::string(absent.path)))
+      config.set(absent.path, absent.value, {config.key(absent.suffix), "default of GGUF"});
+  }
+  if (!config.json().contains("norm_topk_prob"))
+    config.set("norm_topk_prob", false, {config.key("expert_weights_norm"), "default of GGUF"});
+  DOPPLER_ASSIGN(const auto groups, config.get_uint("expert_group_count"));
+  if (groups.value_or(0) > 1)
+    config.set_from_key("topk_method", "group_limited_greedy", "expert_group_count");
+  return adjust_score(config);
+}
+
+// How much queries grow with their position, every so many positions: transformers has one number for these
+// and for YaRN's original context.
+Status adjust_query_scale(GgufConfig& config) {
+  constexpr std::string_view kLength = "attention.temperature_length",
+                             kContext = "rope.scaling.original_context_length";
+  DOPPLER_ASSIGN(const auto beta, config.get_number("attention.temperature_scale"));
+  DOPPLER_ASSIGN(const auto every, config.get_uint(kLength));
+  DOPPLER_ASSIGN(const auto context, config.get_uint(kContext));
+  if (beta.value_or(0) == 0 || !every) return {};
+  if (context.value_or(*every) != *every) {
+    return fail(ErrorCode::kUnsupported,
+                "The value {} = {} differs from {} = {}, which Doppler does not run. Use another model.",
+                GgufMetadata::where(config.key(kLength)), *every, config.key(kContext), *context);
+  }
+  config.set_from_key("rope_scaling.original_max_position_embeddings", *every, kLength);
+  const auto scaling = config.json().find("rope_scaling");
+  if (!scaling->contains("rope_type")) config.set_from_key("rope_scaling.rope_type", "default", kLength);
+  return {};
+}
+
+Status adjust_latent(GgufConfig& config) {
+  DOPPLER_TRY(adjust_sizes(config));
   // llama.cpp's key is a tenth of the weight of YaRN's magnitude; transformers' mscale is the same.
   DOPPLER_ASSIGN(const auto weight, config.get_number("rope.scaling.yarn_log_multiplier"));
   if (weight.value_or(0) != 0) {
     for (const std::string_view path : {"rope_scaling.mscale", "rope_scaling.mscale_all_dim"})
       config.set_from_key(path, *weight * 10, "rope.scaling.yarn_log_multiplier");
   }
-  DOPPLER_ASSIGN(const auto gating, config.get_uint("expert_gating_func"));
-  config.set_from_key("scoring_func", gating.value_or(1) == 2 ? "sigmoid" : "softmax", "expert_gating_func");
-  DOPPLER_ASSIGN(const auto groups, config.get_uint("expert_group_count"));
-  if (groups.value_or(0) > 1)
-    config.set_from_key("topk_method", "group_limited_greedy", "expert_group_count");
-  return {};
+  DOPPLER_TRY(adjust_query_scale(config));
+  return adjust_experts(config);
 }
 
-constexpr std::string_view kDeepseekKeys[] = {"rope.scaling.yarn_log_multiplier"};
+constexpr std::string_view kLatentOwn[] = {"rope.scaling.yarn_log_multiplier"};
+constexpr GgufKey kLatentKeys[] = {{"rope_scaling.llama_4_scaling_beta", "attention.temperature_scale"}};
+// Converters write both halves of experts as one tensor where folders have them so.
+constexpr WeightName kLatentGgufNames[] = {{WeightRole::kGateUpExperts, "blk.{}.ffn_gate_up_exps.weight"}};
+
+constexpr GgufRule latent_gguf(std::string_view architecture) {
+  return {.architecture = architecture,
+          .weight_names = {.style = NameStyle::kGguf, .own = kLatentGgufNames},
+          .keys = kLatentKeys,
+          .fill = fill_latent_gguf,
+          .adjust = adjust_latent,
+          .own_keys = kLatentOwn};
+}
 
 }  // namespace
 
-const FamilyRule kDeepseekV2Rule = {
-    "deepseek_v2",
-    kDeepseekV2Types,
-    fill_deepseek_v2,
-    {.architecture = "deepseek2", .adjust = adjust_deepseek2, .own_keys = kDeepseekKeys}};
-// Its files are read by the rule above, which has the architecture first.
-const FamilyRule kDeepseekV3Rule = {
-    "deepseek_v3",
-    kDeepseekV3Types,
-    fill_deepseek_v3,
-    {.architecture = "deepseek2", .adjust = adjust_deepseek2, .own_keys = kDeepseekKeys}};
+const FamilyRule kDeepseekV2Rule = {"deepseek_v2", kDeepseekV2Types, fill_deepseek_v2,
+                                    latent_gguf("deepseek2")};
+// Files of these are read by the rule above, which has the architecture first.
+const FamilyRule kDeepseekV3Rule = {"deepseek_v3", kDeepseekV3Types, fill_deepseek_v3,
+                                    latent_gguf("deepseek2")};
+const FamilyRule kGlm4MoeLiteRule = {"glm4_moe_lite", kGlm4MoeLiteTypes, fill_glm4_moe_lite,
+                                     latent_gguf("deepseek2")};
 const FamilyRule kMistral4Rule = {"mistral4",
                                   kMistral4Types,
                                   fill_mistral4,
-                                  {},
+                                  latent_gguf("mistral4"),
                                   {.own = kMistral4Names},
                                   R"({"rope_type": "yarn", "rope_theta": 10000, "factor": 128,
                                       "original_max_position_embeddings": 8192, "beta_fast": 32, "beta_slow": 1,
                                       "mscale": 1, "mscale_all_dim": 1, "llama_4_scaling_beta": 0.1})"};
-const FamilyRule kGlm4MoeLiteRule = {"glm4_moe_lite", kGlm4MoeLiteTypes, fill_glm4_moe_lite, {}};
 
 }  // namespace doppler

@@ -189,11 +189,7 @@ const FamilyRule kLlama4Rule = {
     "llama4_text",
     kLlama4Types,
     fill_llama4,
-    {.architecture = "llama4",
-     .weight_names = kDivisorNames,
-     .keys = kLlama4Keys,
-     .adjust = adjust_llama4,
-     .only_read = true},
+    {.architecture = "llama4", .weight_names = kDivisorNames, .keys = kLlama4Keys, .adjust = adjust_llama4},
     {.own = kLlama4Names,
      .expert_columns = {.gate_up = "model.layers.{}.feed_forward.experts.gate_up_proj",
                         .down = "model.layers.{}.feed_forward.experts.down_proj"}}};
