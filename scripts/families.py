@@ -26,7 +26,7 @@ def rules():
                  for name, body in re.findall(r"constexpr std::string_view (k\w+Types)\[\] = \{([^}]*)\}", text)}
         for body in re.findall(r"^const FamilyRule k\w+ = \{(.*?)\};$", text, re.DOTALL | re.MULTILINE):
             name, listed = re.match(r'\s*"([^"]+)",\s*(k\w+)', body).groups()
-            architecture = re.search(r'\.architecture = "([^"]+)"', body)
+            architecture = re.search(r'(?:\.architecture = |_gguf\()"([^"]+)"', body)  # or by a function of the families' file
             found.append((name, types[listed], architecture.group(1) if architecture else ""))
     return found
 
