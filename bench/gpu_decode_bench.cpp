@@ -12,6 +12,7 @@
 #include <map>
 
 #include "backend/gpu/batch_program.h"
+#include "backend/gpu/decode_grouping.h"
 #include "backend/gpu/decode_join.h"
 #include "backend/gpu/decode_program.h"
 #include "backend/gpu/timing.h"
@@ -163,9 +164,7 @@ Status run(int argc, char** argv) {
   };
   const auto steps = [&](std::string_view when) { return steps_of(program, when); };
   if (!subgroups) {
-    context.one_by_one = "to be timed";
-    DOPPLER_ASSIGN(const DecodeProgram alone, DecodeProgram::create(context));
-    context.one_by_one.clear();
+    DOPPLER_ASSIGN(const DecodeProgram alone, ungrouped(context));
     DOPPLER_TRY(steps_of(alone, "op by op"));
   }
   DOPPLER_TRY(steps("before"));

@@ -156,11 +156,14 @@ class Source {
     // Binding has found them all. Of experts the parts of one come together.
     const std::span<const WeightRole> joined = parts.empty() ? std::span(&role, 1) : parts;
     const std::uint32_t count = weights_.count(weights_.find(joined[0], wanted.layer));
-    for (std::uint64_t i = 0; wanted.stack && i < wanted.shape[0]; ++i)
-      tensor.parts.push_back(weights_[weights_.find(role, static_cast<int>(i))]);
-    for (std::uint32_t i = 0; !wanted.stack && i < count; ++i)
-      for (const WeightRole part : joined)
-        tensor.parts.push_back(weights_[weights_.find(part, wanted.layer) + i]);
+    if (wanted.stack) {
+      for (std::uint64_t i = 0; i < wanted.shape[0]; ++i)
+        tensor.parts.push_back(weights_[weights_.find(role, static_cast<int>(i))]);
+    } else {
+      for (std::uint32_t i = 0; i < count; ++i)
+        for (const WeightRole part : joined)
+          tensor.parts.push_back(weights_[weights_.find(part, wanted.layer) + i]);
+    }
     if (role == WeightRole::kPerLayerEmbedding) DOPPLER_TRY(pad_per_layer(tensor));
     if (tensor.parts.size() > 1 && tensor.shape.size() < 2) DOPPLER_TRY(join_values(tensor));
     const bool own_heads = (role == WeightRole::kQNorm || role == WeightRole::kKNorm) &&

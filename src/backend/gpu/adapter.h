@@ -26,6 +26,8 @@ struct Features {
   bool f16 = false;                 // WGSL's f16
   bool subgroups = false;           // subgroup operations, lanes in the order of local_invocation_index
   std::uint32_t subgroup_size = 1;  // as a kernel measured it
+  // Wide enough for what eight threads do together: a block of 32 values, four each.
+  bool wide_subgroups() const { return subgroups && subgroup_size >= 8; }
   Tiles tiles = Tiles::kNone;
   bool timestamps = false;  // the device notes when a pass begins and ends
 };

@@ -94,7 +94,7 @@ void DecodeBuilder::take_routing(const ExpertParams& p, ValueId ids, ShaderValue
   const bool is_last = routed_ && routed_->ids == ids && routed_->body + 1 == program_.body_.size();
   // Whole subgroups in every shape: rows are a multiple of 32. Groups of experts need the workgroup's memory.
   const Features& features = device().features();
-  const bool whole = features.subgroups && features.subgroup_size >= 8 && 32 % features.subgroup_size == 0;
+  const bool whole = features.wide_subgroups() && 32 % features.subgroup_size == 0;
   if (!is_last || values["QUANTISE_OUT"] == 0 || !whole) return;
   ShaderValues& given = routed_->call.values;
   constexpr std::uint32_t kOthers = 8;  // codes, scales, two biases, x8, xs, out8, outs

@@ -24,22 +24,21 @@ Result<double> time_token(Context& context, const DecodeProgram& program, std::u
                         [&](Recorder& recorder) { program.record_logits(recorder, position); });
 }
 
-Result<DecodeProgram> one_by_one(Context& context) {
+}  // namespace
+
+Result<DecodeProgram> ungrouped(Context& context) {
   context.one_by_one = kWhy;
   auto program = DecodeProgram::create(context);
   context.one_by_one.clear();
   return program;
 }
 
-}  // namespace
-
 Status choose_grouping(Context& context, DecodeProgram& program) {
-  const Features& features = context.device->features();
-  if (features.subgroups && features.subgroup_size >= 8) return {};
+  if (context.device->features().wide_subgroups()) return {};
   const std::string key = key_of(program);
   const auto known = context.tuned.find(key);
   if (known != context.tuned.end() && known->second.head_groups == 0) return {};
-  auto alone = one_by_one(context);
+  auto alone = ungrouped(context);
   if (!alone && alone.error().code != ErrorCode::kUnsupported)
     return std::unexpected(std::move(alone).error());
   if (!alone) return {};

@@ -6,6 +6,9 @@
 
 namespace doppler::gpu {
 
+// The program without groups, whatever Context::one_by_one says. Errors: as DecodeProgram::create().
+Result<DecodeProgram> ungrouped(Context& context);
+
 // Keeps the faster of the program and one without groups, at a position of some hundred tokens, and remembers
 // in Context::tuned which it was; a choice that was remembered is not measured again. Where ops run one by
 // one, Context::one_by_one says why, so that programs made later do the same. Nothing is done where subgroups

@@ -28,8 +28,7 @@ ShaderValues route_values(const Context& context, const RouterSpec& r, std::uint
                           bool weighs) {
   const Features& features = context.device->features();
   // A subgroup needs no barriers; without, as many experts at a time.
-  const std::uint32_t threads =
-      features.subgroups && features.subgroup_size >= 8 ? features.subgroup_size : 64;
+  const std::uint32_t threads = features.wide_subgroups() ? features.subgroup_size : 64;
   ShaderValues values = {{"THREADS", threads}, {"WEIGH", weighs ? (chooses ? 2 : 1) : 0},
                          {"QUANTISES", 0},     {"EXPERTS", experts},
                          {"CHOSEN", r.top_k},  {"SCORE", static_cast<std::int64_t>(r.score)}};

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "backend/gpu/split_attention.h"
 #include "base/json.h"
 
 namespace doppler::gpu {
@@ -16,11 +17,10 @@ std::optional<Variant> without_subgroups(const Device& device, std::string_view 
                                          const ShaderValues& values) {
   static constexpr std::string_view kAble[] = {"norm.wgsl", "attention.wgsl", "gemv.wgsl", "head.wgsl",
                                                "attention_decode.wgsl"};
-  // Teams of team.wgsl are within workgroups, which are whole subgroups.
-  constexpr std::uint32_t kTeam = 16;
+  // Workgroups are whole subgroups, and so have whole teams only if these are no larger.
   const bool teams = file == "attention_decode.wgsl";
   if (std::ranges::find(kAble, file) == std::end(kAble)) return std::nullopt;
-  if (teams && device.features().subgroup_size < kTeam) return std::nullopt;
+  if (teams && device.features().subgroup_size < kTeamThreads) return std::nullopt;
   Variant variant{std::string(file), values};
   variant.values["SUBGROUPS"] = 0;
   variant.values["SUBGROUP_SIZE"] = 1;

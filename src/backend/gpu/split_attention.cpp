@@ -6,11 +6,10 @@ namespace doppler::gpu {
 
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a) {
   constexpr std::uint32_t kChunk = 32;  // positions at a time
-  constexpr std::uint32_t kTeam = 16;   // team.wgsl, where subgroups have fewer than 8 threads
   const Features& features = context.device->features();
   const std::uint32_t subgroup = features.subgroup_size;
-  const bool together = !features.subgroups || subgroup < 8;
-  const std::uint32_t team = together ? kTeam : subgroup;
+  const bool together = !features.wide_subgroups();
+  const std::uint32_t team = together ? kTeamThreads : subgroup;
   const std::uint32_t vec = context.options.kv_type == KvType::kF16 ? 8 : 4;
   if (a.head_dim % vec != 0 || (a.heads * a.head_dim) % 4 != 0)
     return fail(ErrorCode::kUnsupported, "the head size {} is no multiple of {}", a.head_dim, vec);

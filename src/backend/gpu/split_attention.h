@@ -5,6 +5,9 @@
 
 namespace doppler::gpu {
 
+// TEAM of team.wgsl where subgroups are not wide.
+constexpr std::uint32_t kTeamThreads = 16;
+
 // LP, PG, CHUNK, HEADS_AT_ONCE. Errors: kUnsupported, with the reason, where no workgroup holds the heads.
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a);
 

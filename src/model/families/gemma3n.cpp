@@ -68,15 +68,16 @@ Status read_sparsity(SpecBuilder& builder) {
                 config.source(), pattern->size(), config.name("activation_sparsity_pattern"), layers.size());
   }
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    if ((*pattern)[i] == 0) continue;
-    layers[i].ffn.gate_cutoff = normal_quantile((*pattern)[i]);
-    if ((*pattern)[i] <= 0.5) {
+    const double share = (*pattern)[i];
+    if (share == 0) continue;
+    if (share <= 0.5) {
       return fail(
           ErrorCode::kUnsupported,
           "The value {} = {} of layer {} cuts gates off at or below their mean, but Doppler only cuts "
           "above it. Use another model.",
-          config.where("activation_sparsity_pattern"), (*pattern)[i], i);
+          config.where("activation_sparsity_pattern"), share, i);
     }
+    layers[i].ffn.gate_cutoff = normal_quantile(share);
     builder.note(fmt::format("layers[{}].ffn.gate_cutoff", i), fmt::format("{}", layers[i].ffn.gate_cutoff),
                  config.where("activation_sparsity_pattern"));
   }
