@@ -1,4 +1,5 @@
-// gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N] [--no-looks 1] [--no-subgroups 1]: the
+// gpu_decode_bench MODEL [--tune SECONDS] [--candidates N] [--depth N] [--tokens N] [--no-looks 1]
+// [--no-subgroups 1]: the
 // times of the parts of a decode step on the GPU, or of one that has no subgroups, also op by op. Tunes the
 // matrix-vector kernels and prints every candidate, then the time of each kind of kernel of a step at that
 // depth, alone in a row, and of whole steps, 1 to 16 to a submission, and, unless they are left out, of steps
@@ -124,12 +125,15 @@ Status print_kernels(Context& context, const DecodeProgram& program, std::uint32
 Status run(int argc, char** argv) {
   double budget = 0;
   std::uint32_t depth = 0, tokens = 256;
+  std::size_t candidates = 64;
   bool looks = true, subgroups = true;
   for (int i = 2; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--tune") == 0) budget = std::atof(argv[i + 1]);
     if (std::strcmp(argv[i], "--tokens") == 0) tokens = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--no-looks") == 0) looks = false;
     if (std::strcmp(argv[i], "--no-subgroups") == 0) subgroups = false;
+    if (std::strcmp(argv[i], "--candidates") == 0)
+      candidates = static_cast<std::size_t>(std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--depth") == 0) depth = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
   }
   DOPPLER_ASSIGN(const Model model, load_model(argv[1]));
@@ -172,7 +176,7 @@ Status run(int argc, char** argv) {
   DOPPLER_TRY(print_kernels(context, program, depth));
   if (budget > 0) {
     const double before = elapsed();
-    DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget, 64));
+    DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget, candidates));
     fmt::print("tuned in {:.2f} s\n", elapsed() - before);
     for (const TuneRow& row : rows) {
       fmt::print(

@@ -382,7 +382,8 @@ struct RopeSet {
   std::string path;
   std::string_view old_key;
   double default_theta;
-  std::optional<double> part;  // RopeDefaults::rotary_part
+  std::optional<double> part;     // RopeDefaults::rotary_part
+  std::string_view old_part_key;  // RopeDefaults::old_part_key, if the file's keys are its own
   std::uint32_t head_dim;
   bool whole = false;    // all of these dims turn, whatever the file says
   bool of_type = false;  // it is that of a type of layers
@@ -437,11 +438,13 @@ Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const R
   const ConfigReader& config = builder.config();
   const double default_part = set.part.value_or(1);
   // GPT-NeoX and StableLM called it rotary_pct; others count dims.
-  const ConfigReader& from = values.has("partial_rotary_factor") ? values : config;
+  const bool inside = values.has("partial_rotary_factor");
+  const ConfigReader& from = inside ? values : config;
   std::string_view key = "partial_rotary_factor";
   for (const std::string_view other : {"rotary_pct", "rotary_dim"}) {
     if (!from.has(key) && from.has(other)) key = other;
   }
+  if (!inside && !set.old_part_key.empty()) key = set.old_part_key;
   DOPPLER_ASSIGN(std::optional<double> part, from.get_number(key));
   if (!set.part && !config.translated() && !is_proportional(values)) {
     if (part)
@@ -546,8 +549,8 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   const bool separate = by_type || own_sliding;
   RopeSpec full{.layout = defaults.layout};
   const std::string path = separate ? "attention.rope[full]" : "attention.rope";
-  const std::string_view old_key =
-      config.has(defaults.old_theta_key) ? defaults.old_theta_key : std::string_view("rope_theta");
+  const std::string_view old_key = config.translated() ? "rope_theta" : defaults.old_theta_key;
+  const std::string_view old_part_key = config.translated() ? "" : defaults.old_part_key;
   const bool whole = defaults.rotary_dim > 0;
   const auto dims_of = [&](AttentionKind kind) {
     const auto first =
@@ -555,10 +558,10 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
     const LayerSpec& layer = first == spec.layers.end() ? spec.layers.front() : *first;
     return whole ? defaults.rotary_dim : layer.attention.head_dim;
   };
-  DOPPLER_TRY(read_rope_set(
-      builder, full_values,
-      {path, old_key, defaults.theta, defaults.rotary_part, dims_of(AttentionKind::kFull), whole, separate},
-      full));
+  DOPPLER_TRY(read_rope_set(builder, full_values,
+                            {path, old_key, defaults.theta, defaults.rotary_part, old_part_key,
+                             dims_of(AttentionKind::kFull), whole, separate},
+                            full));
   RopeSpec sliding = full;
   if (separate) {
     sliding = {.layout = defaults.layout};
@@ -568,6 +571,7 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
                          defaults.local_theta ? "rope_local_base_freq" : old_key,
                          shared ? full.theta : defaults.local_theta.value_or(defaults.theta),
                          defaults.rotary_part,
+                         old_part_key,
                          dims_of(AttentionKind::kSliding),
                          whole,
                          separate};

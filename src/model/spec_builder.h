@@ -84,8 +84,10 @@ struct RopeDefaults {
   // says, as in the classes of transformers that take no notice of the key.
   std::optional<double> rotary_part = std::nullopt;
   RopeLayout layout = RopeLayout::kHalf;
-  std::uint32_t rotary_dim = 0;                   // of every head, whatever the file says; 0: what it says
-  std::string_view old_theta_key = "rope_theta";  // of files older than rope_parameters
+  std::uint32_t rotary_dim = 0;  // of every head, whatever the file says; 0: what it says
+  // Of files older than rope_parameters, where the family reads these keys alone. None: partial_rotary_factor
+  // or a synonym.
+  std::string_view old_theta_key = "rope_theta", old_part_key;
 };
 
 // rope_parameters (one set, or one per layer type), or the older rope_theta, rope_scaling and

@@ -390,6 +390,7 @@ TEST(Spec, BadValuesAreNamed) {
       {"gemma3", "hidden_activation", "swiglu", {"hidden_activation", "swiglu"}},
       {"deepseek_v3", "qk_nope_head_dim", 9, {"qk_nope_head_dim = 9", "pairs"}},
       {"deepseek_v3", "qk_rope_head_dim", 9, {"qk_rope_head_dim = 9", "pairs"}},
+      {"glm4_moe_lite", "partial_rotary_factor", 0.5, {"partial_rotary_factor = 0.5", "all turn"}},
   };
   for (const BadValue& bad : cases) {
     Json config = tiny_config(bad.family);

@@ -95,6 +95,11 @@ const Spelling kSpellings[] = {
          "ffn_hidden_size": 48, "intermediate_size": null})"},
     {"falcon", R"({"new_decoder_architecture": true, "num_kv_heads": 2, "num_ln_in_parallel_attn": 2})",
      R"({"model_type": "RefinedWeb", "new_decoder_architecture": true, "n_head_kv": 2})"},
+    // Words of other families, of which transformers takes no notice here.
+    {"gpt_neox", R"({})", R"({"partial_rotary_factor": 1.0, "rope_theta": 50000})"},
+    {"glm4_moe_lite", R"({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})", R"({})"},
+    {"deepseek_v2", R"({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})",
+     R"({"partial_rotary_factor": 0.5, "rope_theta": 10000.0})"},
 };
 
 Json with(Json config, const char* more) {

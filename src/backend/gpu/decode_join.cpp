@@ -113,14 +113,28 @@ class Places {
   std::map<std::size_t, Bound> places_;  // by the second's number, which grows along a token
 };
 
-// All pairs of one key as one dispatch each, the first ones in that shape.
+// The second in a shape of enough threads for the first, whose workgroups have as many (H200, gpt-oss's
+// output and router: 14.5 us with 384 threads, 18.4 with 192, 17.1 apart).
+GemvShape widened(const GemvSite& second) {
+  constexpr std::uint32_t kFewest = 256, kMost = 512, kMostRows = 64;
+  GemvShape shape = second.shape;
+  if (second.gated) return shape;  // whose rows are whole blocks
+  while (shape.threads() < kFewest && shape.threads() * 2 <= kMost && shape.rows * 2 <= kMostRows)
+    shape.rows *= 2;
+  return shape;
+}
+
+// All pairs of one key as one dispatch each, the products in those shapes.
 Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProgram& program,
-                                              std::span<const Pair> pairs, const GemvShape& shape) {
+                                              std::span<const Pair> pairs, const GemvShape& shape,
+                                              const GemvShape& second_shape) {
   const Places places(program, pairs);
   std::vector<FixedDispatch> dispatches;
   for (const Pair& pair : pairs) {
-    DOPPLER_ASSIGN(FixedDispatch made, joined(context, program.sites()[pair.first], shape,
-                                              program.sites()[pair.second], places.before(pair)));
+    GemvSite second = program.sites()[pair.second];
+    second.shape = second_shape;
+    DOPPLER_ASSIGN(FixedDispatch made,
+                   joined(context, program.sites()[pair.first], shape, second, places.before(pair)));
     dispatches.push_back(std::move(made));
   }
   return dispatches;
@@ -129,7 +143,7 @@ Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProg
 // Seconds of measuring one candidate.
 constexpr double kJoinSeconds = 0.006;
 
-// Measures pairs of one key: apart, then joined with each shape of the first. The chosen row is the fastest.
+// Measures pairs of one key: apart, which is the first row, then joined with each shape of the first.
 Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& program,
                                      std::span<const Pair> pairs) {
   const GemvSite &first = program.sites()[pairs[0].first], &second = program.sites()[pairs[0].second];
@@ -140,8 +154,9 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
   }
   const std::uint64_t bytes = first.bytes + second.bytes;
   std::vector<TuneRow> rows = {{program.key_of(pairs[0]), {}, 0, 0, bytes, false}};
-  for (const GemvShape& shape : first_shapes(first, second.shape.threads())) {
-    auto made = all_joined(context, program, pairs, shape);
+  const GemvShape wide = widened(second);
+  for (const GemvShape& shape : first_shapes(first, wide.threads())) {
+    auto made = all_joined(context, program, pairs, shape, wide);
     if (!made && made.error().code != ErrorCode::kUnsupported)
       return std::unexpected(std::move(made).error());
     if (!made) continue;
@@ -150,13 +165,42 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
   }
   DOPPLER_TRY(wake(*context.device, lists[0]));  // kernels were compiled just before
   DOPPLER_ASSIGN(const std::vector<double> seconds, time_in_turns(*context.device, lists, kJoinSeconds));
-  TuneRow* best = &rows[0];
-  for (std::size_t i = 0; i < rows.size(); ++i) {
+  for (std::size_t i = 0; i < rows.size(); ++i)
     rows[i].seconds = seconds[i] * (i == 0 ? 2 : 1);  // of two dispatches
-    constexpr double kGain = 0.98;                    // less is noise
-    if (rows[i].seconds < best->seconds * kGain) best = &rows[i];
+  return rows;
+}
+
+// Pairs whose seconds are of one kind and size, by the key of the pair: those of one second are joined
+// together or not at all.
+using Family = std::map<std::string, std::vector<Pair>>;
+
+// Measures all of them, and keeps in Context::tuned whether they are joined, and in which shapes.
+Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& program, const Family& family) {
+  std::vector<TuneRow> rows;
+  std::vector<std::size_t> apart, best;  // rows of each key
+  double seconds_apart = 0, seconds_joined = 0;
+  for (const auto& [key, pairs] : family) {
+    DOPPLER_ASSIGN(const std::vector<TuneRow> measured, measure(context, program, pairs));
+    apart.push_back(rows.size());
+    seconds_apart += measured[0].seconds;
+    const auto fastest = std::min_element(measured.begin() + 1, measured.end(),
+                                          [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+    const bool can = fastest != measured.end();
+    best.push_back(rows.size() + static_cast<std::size_t>(can ? fastest - measured.begin() : 0));
+    seconds_joined += can ? fastest->seconds : 1;  // far longer than any
+    rows.insert(rows.end(), measured.begin(), measured.end());
   }
-  best->chosen = true;
+  constexpr double kGain = 0.98;  // less is noise
+  const bool joins = seconds_joined < kGain * seconds_apart;
+  for (const std::size_t row : joins ? best : apart) rows[row].chosen = true;
+  for (const TuneRow& row : rows) {
+    const GemvShape& own = program.sites()[family.at(row.key)[0].first].shape;
+    if (row.chosen) context.tuned[row.key] = {joins ? row.shape : own, joins ? 1u : 0u};
+  }
+  if (joins) {
+    const GemvSite& second = program.sites()[family.begin()->second[0].second];
+    context.tuned[second.key()] = {widened(second), 0};
+  }
   return rows;
 }
 
@@ -191,33 +235,39 @@ bool can_join(const Device& device) {
 Result<std::vector<TuneRow>> join_products(Context& context, DecodeProgram& program, bool measures) {
   std::vector<TuneRow> rows;
   if (!can_join(*context.device)) return rows;
-  std::map<std::string, std::vector<Pair>> same;
+  std::map<std::string, Family> families;  // by the second's key
   for (const Pair& pair : program.pairs()) {
     // Many that wait cost more than a launch (H200: gates and ups of Gemma in 216 workgroups 16.0 us
     // joined, 12.5 apart; a router in 8 the other way round), so only few are worth measuring.
     constexpr std::uint32_t kMostWaiting = 64;
-    const bool few = program.sites()[pair.second].groups() <= kMostWaiting;
-    if (few && are_apart(program, pair)) same[program.key_of(pair)].push_back(pair);
+    const GemvSite& second = program.sites()[pair.second];
+    if (second.groups() <= kMostWaiting && are_apart(program, pair))
+      families[second.key()][program.key_of(pair)].push_back(pair);
   }
   std::vector<Pair> taken;
-  for (const auto& [key, pairs] : same) {
-    if (pairs.size() < 2) continue;
-    auto known = context.tuned.find(key);
-    if (known == context.tuned.end()) {
+  for (auto& [second, family] : families) {
+    std::erase_if(family, [](const auto& each) { return each.second.size() < 2; });
+    const auto is_known = [&](const auto& each) { return context.tuned.contains(each.first); };
+    if (family.empty()) continue;
+    if (!std::ranges::all_of(family, is_known)) {
       if (!measures) continue;
-      DOPPLER_ASSIGN(const std::vector<TuneRow> measured, measure(context, program, pairs));
-      const TuneRow& best = *std::ranges::find(measured, true, &TuneRow::chosen);
-      const GemvShape& own = program.sites()[pairs[0].first].shape;
-      known =
-          context.tuned.emplace(key, TunedShape{best.head_groups != 0 ? best.shape : own, best.head_groups})
-              .first;
+      DOPPLER_ASSIGN(const std::vector<TuneRow> measured, choose(context, program, family));
       rows.insert(rows.end(), measured.begin(), measured.end());
     }
-    if (known->second.head_groups == 0) continue;
-    // Kernels of the pair by themselves take that shape, too: whether two are joined changes no bit.
-    for (const Pair& pair : pairs) DOPPLER_TRY(program.reshape(context, pair.first, known->second.shape, 0));
-    context.tuned[program.sites()[pairs[0].first].key()] = {known->second.shape, 0};
-    taken.insert(taken.end(), pairs.begin(), pairs.end());
+    const auto is_joined = [&](const auto& each) { return context.tuned[each.first].head_groups != 0; };
+    if (!std::ranges::all_of(family, is_joined)) continue;
+    // Kernels of the pair by themselves take these shapes, too: whether two are joined changes no bit.
+    for (const auto& [key, pairs] : family) {
+      const GemvShape shape = context.tuned[key].shape;
+      const auto wide = context.tuned.find(second);
+      for (const Pair& pair : pairs) {
+        DOPPLER_TRY(program.reshape(context, pair.first, shape, 0));
+        if (wide != context.tuned.end())
+          DOPPLER_TRY(program.reshape(context, pair.second, wide->second.shape, 0));
+      }
+      context.tuned[program.sites()[pairs[0].first].key()] = {shape, 0};
+      taken.insert(taken.end(), pairs.begin(), pairs.end());
+    }
   }
   DOPPLER_TRY(join_pairs(context, program, taken));
   return rows;

@@ -45,8 +45,8 @@ double octaves(double value, double best) {
   return std::abs(std::log2(value / best));
 }
 
-// What each further round of loads costs a shape.
-constexpr double kRound = 0.08;
+// What each further round of loads costs a shape, and one that puts places together, whose rounds are short.
+constexpr double kRound = 0.08, kRoundOfPlaces = 0.15;
 
 // How many units a thread may load at once so that rounds are whole: the divisors of what it has.
 std::vector<std::uint32_t> parts_of(std::uint32_t units) {
@@ -127,7 +127,7 @@ std::vector<GemvShape> best_shapes_of_places(const Device& device, const WeightF
         if (threads % subgroup != 0) cost += 1;
         if (shape.lanes * share != units) cost += 0.2;
         if (per_row < 4) cost += 1;
-        cost += kRound * (share / at_once - 1);
+        cost += kRoundOfPlaces * (share / at_once - 1);
         shapes.emplace_back(cost, shape);
       }
     }

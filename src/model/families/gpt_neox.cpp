@@ -43,7 +43,10 @@ Status fill_gpt_neox(SpecBuilder& builder) {
   builder.note("fused", "query_key_value", "rule of the gpt_neox family");
   DOPPLER_ASSIGN(const bool parallel, builder.get_bool("parallel", "use_parallel_residual", true));
   for (LayerSpec& layer : builder.spec().layers) layer.parallel = parallel;
-  return read_rope(builder, {.theta = 10000, .rotary_part = 0.25, .old_theta_key = "rotary_emb_base"});
+  return read_rope(builder, {.theta = 10000,
+                             .rotary_part = 0.25,
+                             .old_theta_key = "rotary_emb_base",
+                             .old_part_key = "rotary_pct"});
 }
 
 }  // namespace

@@ -107,11 +107,38 @@ Result<std::uint32_t> read_dense_layers(SpecBuilder& builder, std::uint64_t fall
   return builder.get_uint("dense layers", "first_k_dense_replace", fallback, true);
 }
 
+// A folder may say which part of head_dim (`whole`, if it does not say that) turns: the rotary dims, all of
+// them. With another value transformers' angles do not fit the heads, but where its plain rope (`plain_reads`
+// is not set) takes no notice of it.
+Status check_rotary_part(SpecBuilder& builder, std::uint32_t whole, bool plain_reads = false) {
+  const ConfigReader& config = builder.config();
+  if (config.translated()) return {};
+  DOPPLER_ASSIGN(const auto head_dim, config.get_uint("head_dim"));
+  const auto of = static_cast<double>(head_dim.value_or(whole));
+  const std::uint32_t turning = builder.spec().layers[0].attention.latent.rope_dim;
+  bool plain = true;
+  const auto check = [&](const ConfigReader& from) -> Status {
+    DOPPLER_ASSIGN(const auto part, from.get_number("partial_rotary_factor"));
+    if (!part || std::floor(of * *part) == turning || (plain && !plain_reads)) return {};
+    return fail(ErrorCode::kCorrupt,
+                "The value {} = {} of {} dims contradicts {} = {}, which all turn. Remove the former.",
+                from.where("partial_rotary_factor"), *part, of, config.name("qk_rope_head_dim"), turning);
+  };
+  for (const std::string_view object : {"rope_parameters", "rope_scaling"}) {
+    DOPPLER_ASSIGN(const auto values, config.get_object(object));
+    if (!values) continue;
+    DOPPLER_ASSIGN(const auto type, values->get_string(values->has("rope_type") ? "rope_type" : "type"));
+    plain = plain && type.value_or("default") == "default";
+    if (values->has("partial_rotary_factor")) return check(*values);
+  }
+  return check(config);
+}
+
 // rope_interleave: pairs of neighbours, which transformers leaves as halves; else halves.
 Status read_interleaved_rope(SpecBuilder& builder, double theta) {
+  const LatentSpec& latent = builder.spec().layers[0].attention.latent;
   DOPPLER_ASSIGN(const bool neighbours,
                  builder.get_bool("attention.rope of neighbours", "rope_interleave", true));
-  const LatentSpec& latent = builder.spec().layers[0].attention.latent;
   return read_rope(builder, {.theta = theta,
                              .layout = neighbours ? RopeLayout::kInterleavedToHalf : RopeLayout::kHalf,
                              .rotary_dim = latent.rope_dim});
@@ -145,6 +172,7 @@ Status fill_deepseek_v3(SpecBuilder& builder) {
                            [&](std::size_t i) { return i >= dense; }));
   DOPPLER_TRY(read_shared_experts(builder, 1));
   DOPPLER_TRY(read_predicting_layers(builder));
+  DOPPLER_TRY(check_rotary_part(builder, builder.spec().layers[0].attention.latent.rope_dim));
   return read_interleaved_rope(builder, 10000);
 }
 
@@ -174,9 +202,9 @@ Status fill_deepseek_v2(SpecBuilder& builder) {
                             .reads_groups = grouped},
                            [&](std::size_t i) { return i >= dense; }));
   DOPPLER_TRY(read_shared_experts(builder, 2));
-  return read_rope(builder, {.theta = 10000,
-                             .layout = RopeLayout::kInterleaved,
-                             .rotary_dim = builder.spec().layers[0].attention.latent.rope_dim});
+  const std::uint32_t rotary = builder.spec().layers[0].attention.latent.rope_dim;
+  DOPPLER_TRY(check_rotary_part(builder, rotary));
+  return read_rope(builder, {.theta = 10000, .layout = RopeLayout::kInterleaved, .rotary_dim = rotary});
 }
 
 Status fill_mistral4(SpecBuilder& builder) {
@@ -203,6 +231,7 @@ Status fill_mistral4(SpecBuilder& builder) {
                            [&](std::size_t i) { return i >= dense; }));
   DOPPLER_TRY(read_shared_experts(builder, 1));
   DOPPLER_TRY(read_query_scale(builder));
+  DOPPLER_TRY(check_rotary_part(builder, builder.spec().layers[0].attention.head_dim));
   return read_interleaved_rope(builder, 10000);
 }
 
@@ -239,7 +268,8 @@ Status fill_glm4_moe_lite(SpecBuilder& builder) {
                            [&](std::size_t i) { return types ? (*types)[i] == "sparse" : i >= dense; }));
   DOPPLER_TRY(read_shared_experts(builder, 1));
   DOPPLER_TRY(read_predicting_layers(builder));
-  return read_interleaved_rope(builder, 1000000);
+  DOPPLER_TRY(check_rotary_part(builder, spec.layers[0].attention.latent.rope_dim, true));
+  return read_interleaved_rope(builder, 10000);
 }
 
 // Files of one architecture hold any of these families, and others with latent attention: how experts are
