@@ -9,6 +9,7 @@
 #   scripts/install_deps.sh windows  the same for scripts/test_on windows: mingw-w64 and Wine
 #   scripts/install_deps.sh web      the same and what make web needs: clang, lld and the C and C++ libraries for WebAssembly
 #   scripts/install_deps.sh browser  the same and Chromium, for the test of the HTML pages, which is skipped without one
+#   scripts/install_deps.sh dawn     the same and npm's webgpu, for the test of kernels by Chromium's compiler, which is skipped without it
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config python3
@@ -25,8 +26,9 @@ case "${1:-}" in
   windows) packages+=(g++-mingw-w64-x86-64-posix gcc-mingw-w64-x86-64-posix wine wine64) ;;
   web) packages+=(clang-19 lld-19 llvm-19 wasi-libc libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 libclang-rt-19-dev-wasm32) ;;
   browser) packages+=(chromium) ;;  # Debian; Ubuntu has it as a snap, and any Chrome on the PATH will do
+  dawn) ;;
   "") ;;
-  *) echo "install_deps.sh: unknown argument $1; use fuzz, format, aarch64, windows, web, browser or none" >&2; exit 2 ;;
+  *) echo "install_deps.sh: unknown argument $1; use fuzz, format, aarch64, windows, web, browser, dawn or none" >&2; exit 2 ;;
 esac
 
 what=${1:-}
@@ -35,6 +37,7 @@ install_libraries() {
   [ "${DOPPLER_GPU:-ON}" != ON ] || "$(dirname "$0")/install_webgpu.sh"
   [ "$what" != web ] || "$(dirname "$0")/install_web.sh"
   [ "$what" != web ] || "$(dirname "$0")/install_wasm_opt.sh"
+  [ "$what" != dawn ] || "$(dirname "$0")/install_dawn.sh"
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

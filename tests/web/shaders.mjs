@@ -7,7 +7,7 @@ let dawn;
 try {
   dawn = await import(new URL('../../.deps/dawn/node_modules/webgpu/index.js', import.meta.url));
 } catch (error) {
-  console.log('The module webgpu is not there: npm install --prefix .deps/dawn --ignore-scripts webgpu@0.6.2');
+  console.log('The module webgpu is not there: scripts/install_deps.sh dawn');
   process.exit(77);
 }
 Object.assign(globalThis, dawn.globals);

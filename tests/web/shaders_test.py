@@ -18,7 +18,7 @@ def main() -> int:
         print("There is no node.")
         return 77
     if not (HERE.parents[1] / ".deps/dawn/node_modules/webgpu").is_dir():
-        print("The module webgpu is not there: npm install --prefix .deps/dawn --ignore-scripts webgpu@0.6.2")
+        print("The module webgpu is not there: scripts/install_deps.sh dawn")
         return 77
     with tempfile.TemporaryDirectory() as folder:
         written = subprocess.run(
