@@ -227,7 +227,8 @@ typedef struct doppler_generate_options {
   const char* const* stop; /* generation ends before the first of these appears */
   size_t stop_count;
   bool ignore_eos;
-  int32_t logprobs; /* this many likeliest tokens beside each generated one; -1: none */
+  int32_t logprobs;  /* this many likeliest tokens beside each generated one; -1: none */
+  int32_t speculate; /* tokens guessed ahead, 1 to 16; 0: none; -1: as many as pay */
 } doppler_generate_options;
 /* Sets the values that the engine's model recommends; NULL: Doppler's own defaults. */
 DOPPLER_API void doppler_generate_options_init(doppler_generate_options* options, size_t struct_size,

@@ -301,6 +301,7 @@ void doppler_generate_options_init(doppler_generate_options* options, size_t str
   defaults.seed = o.seed;
   defaults.ignore_eos = o.ignore_eos;
   defaults.logprobs = o.logprobs;
+  defaults.speculate = o.speculate;
   begin_with(options, struct_size, defaults);
 }
 

@@ -38,6 +38,8 @@ Json options_of(const LoadOptions& load, const GenerateOptions& sampling, bool r
           {"runtime.inference.sampling.logitBias", biases},
           {"runtime.inference.generation.stopSequences", sampling.stop},
           {"runtime.inference.generation.ignoreEos", sampling.ignore_eos},
+          {"runtime.inference.generation.speculate",
+           sampling.speculate < 0 ? "auto" : std::to_string(sampling.speculate)},
           {"runtime.inference.chatTemplate.disabled", raw}};
 }
 Json options_of(const Settings& settings) {
