@@ -29,9 +29,10 @@ void TokenSource::begin_speculation() {
     if (asked) backend.note({"No tokens are guessed ahead.", std::string(why)});
     return;
   }
+  // What a run says must not hang on what it guesses, unless somebody wants that. And what a token costs that
+  // comes from a continuation is not known, so that nobody could say what pays.
+  if (!asked && (!backend.rows_agree() || backend.continuer() != nullptr)) return;
   if (!backend.rows_agree()) {
-    // What a run says must not hang on what it guesses, unless somebody wants that.
-    if (!asked) return;
     backend.note({"Tokens that are guessed ahead are computed in steps of several tokens.",
                   "These sum in another order than single ones, so that another token may come where two are "
                   "almost equally likely."});

@@ -85,7 +85,8 @@ TEST_P(Speculates, TheAnswerEndsWhereItWouldHave) {
 
 INSTANTIATE_TEST_SUITE_P(Engines, Speculates,
                          ::testing::Values(SpeculationCase{"cpu", "gemma3"}, SpeculationCase{"cpu", "llama"},
-                                           SpeculationCase{"cpu", "olmoe_clip"}, SpeculationCase{"cpu", "qwen2"},
+                                           SpeculationCase{"cpu", "olmoe_clip"},
+                                           SpeculationCase{"cpu", "qwen2"},
                                            SpeculationCase{"reference", "gemma3"}),
                          [](const auto& info) {
                            return std::string(info.param.backend) + "_" + info.param.model;
@@ -184,6 +185,31 @@ TEST(Speculation, NumbersOutOfRangeAreRefused) {
     EXPECT_ERROR(engine.generate(Ids{2, 7}, options), "speculate", "between 1 and 16");
   }
 }
+
+#if DOPPLER_GPU
+TEST(Speculation, AGpuGuessesWhereItIsAskedTo) {
+  const auto load = [] {
+    return Engine::load(testing::data_path("models/gemma3"),
+                        {.backend = "gpu", .threads = 2, .context = 128, .kv_type = "f32"});
+  };
+  auto engine = load();
+  if (!engine) GTEST_SKIP() << engine.error().message;
+  // One token again and again until its penalties outweigh what is added, then others.
+  GenerateOptions options = just(70);
+  options.logit_bias = {{36, 30.0}}, options.frequency_penalty = 1;
+  const Ids prompt = {2, 7, 9, 11, 30, 7};
+  const auto automatic = engine->generate(prompt, options);
+  ASSERT_TRUE(automatic);
+  EXPECT_EQ(automatic->timings.guessed_tokens, 0u);
+  const std::size_t notes = EngineAccess::loaded(*engine).backend->fallbacks().size();
+  options.speculate = 6;
+  const auto asked = engine->generate(prompt, options);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->ids, automatic->ids) << "no two tokens are almost equally likely here";
+  EXPECT_GT(asked->timings.guessed_right, 0u);
+  EXPECT_EQ(EngineAccess::loaded(*engine).backend->fallbacks().size(), notes + 1) << "rounding is told";
+}
+#endif
 
 // --- how many
 
