@@ -293,8 +293,8 @@ DOPPLER_API const doppler_logprobs* doppler_generation_logprobs(const doppler_ge
                                                                 size_t index);
 DOPPLER_API doppler_stop_reason doppler_generation_stop_reason(const doppler_generation* generation);
 DOPPLER_API doppler_timings doppler_generation_timings(const doppler_generation* generation);
-/* Tokens that were guessed ahead, see doppler_generate_options.speculate. `right`, which may be NULL: those of
- * them that came. */
+/* Tokens that were guessed ahead, see doppler_generate_options.speculate. `right`, which may be NULL: those
+ * of them that came. */
 DOPPLER_API uint64_t doppler_generation_guessed(const doppler_generation* generation, uint64_t* right);
 DOPPLER_API void doppler_generation_free(doppler_generation* generation);
 

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "doppler/options.h"
-#include "doppler/types.h"
 
 namespace doppler::config {
 namespace {
@@ -17,7 +16,6 @@ constexpr std::array<std::string_view, 3> kKvTypes = {"f32", "f16", "q8_0"};
 constexpr std::array<std::string_view, 6> kLevels = {"debug", "verbose", "info", "warn", "error", "silent"};
 constexpr std::array<std::string_view, 18> kGuesses = {
     "auto", "off", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"};
-static_assert(kGuesses.size() == 2 + GenerateOptions::kMostSpeculated);
 constexpr std::array<std::string_view, 3> kIntents = {"verify", "investigate", "calibrate"};
 
 // Paths and names are those of the Doppler runtime configuration where it has them; backend, threads, cpu and

@@ -27,13 +27,13 @@ bool Drafter::ends_alike(std::size_t source, std::size_t length) const {
                                         tokens_.begin() + static_cast<std::ptrdiff_t>(source - length));
 }
 
-// The longest end that stood here before, at its latest place; each place is remembered as it is passed.
+// The longest end that stood here before, at its latest place, unless what is followed agrees for as long;
+// each place is remembered as it is passed.
 void Drafter::look_up() {
-  const bool follows = agreed_ >= kLongest;  // a longer end than any that could be found
   for (std::size_t length = kLongest; length >= kShortest; --length) {
     if (tokens_.size() < length) continue;
     std::uint32_t& place = place_of(length);
-    if (!follows && agreed_ < length && ends_alike(place, length)) {
+    if (agreed_ < length && ends_alike(place, length)) {
       source_ = place;
       agreed_ = length;
     }

@@ -76,6 +76,16 @@ std::pair<std::string, Json> another_value(const config::SettingInfo& info) {
   }
 }
 
+TEST(Settings, EveryNumberOfGuessesIsAChoice) {
+  const config::SettingInfo* const info = config::find_setting("runtime.inference.generation.speculate");
+  EXPECT_EQ(info->choices.size(), 2u + GenerateOptions::kMostSpeculated);
+  for (const auto& [text, number] : {std::pair("off", 0), {"auto", -1}, {"1", 1}, {"16", 16}}) {
+    GenerateOptions options;
+    settings_of(std::string(info->path) + "=" + text).apply(options);
+    EXPECT_EQ(options.speculate, number) << text;
+  }
+}
+
 TEST(Settings, EveryKnobTurnsItsOptionAndNoOther) {
   const Json usual = options_of(settings_of(""));
   for (const config::SettingInfo& info : config::all_settings()) {

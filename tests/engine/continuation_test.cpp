@@ -295,6 +295,24 @@ TEST(Continuation, IsLeftWhileGuessesAreRightIfTheyAreAskedFor) {
   EXPECT_EQ(automatic.timings.guessed_tokens, 0u) << "a continuation is not left unasked";
 }
 
+// The same for a backend that does not continue.
+TEST(Guesses, ThatNobodyHeardAreCutOff) {
+  for (const std::size_t pieces : {3u, 4u, 5u}) {
+    Talker talker = Talker::with(0);
+    talker.backend->cuts = true;
+    GenerateOptions options{.max_tokens = 40, .ignore_eos = true, .speculate = 8};
+    options.logit_bias = {{789, 100.0}};  // "blue": one token again and again, which is guessed at once
+    std::size_t heard = 0;
+    const Ids prompt = talker.tokens(kPrompt);
+    ASSERT_OK_AND_ASSIGN(const Generation got,
+                         talker.say(prompt, options, [&](std::string_view) { return ++heard < pieces; }));
+    EXPECT_EQ(got.stop_reason, StopReason::kCancelled);
+    EXPECT_EQ(talker.session->cached().size(), prompt.size() + got.ids.size() - 1);
+    EXPECT_EQ(talker.backend->length(0), talker.session->cached().size());
+    EXPECT_EQ(got.timings.guessed_right > 0, pieces > 3) << "three tokens alike are needed";
+  }
+}
+
 TEST(Continuation, ASingleTokenNeedsNone) {
   Talker talker = Talker::with(4);
   ASSERT_OK(talker.say(talker.tokens(kPrompt), {.max_tokens = 1}));
