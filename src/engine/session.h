@@ -59,8 +59,10 @@ class Session {
   // Why the next tokens cannot be guessed and appended together, to be cut off again where they are wrong; a
   // sentence, empty if they can.
   std::string_view why_no_guesses() const;
-  // Whether no other sequence generates at the same time or waits to.
-  bool is_alone() const { return company_ == nullptr || (company_->size() == 0 && !company_->is_wanted()); }
+  // Whether no other sequence generates together with this one, or waits for a place beside it.
+  bool is_alone() const {
+    return company_ == nullptr || backend_.continuer() == nullptr || !company_->is_wanted();
+  }
 
   // Whether the backend can generate by itself with these options.
   bool can_continue(const GenerateOptions& sampling);
