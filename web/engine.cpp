@@ -71,6 +71,8 @@ Json json_of(const Timings& timings) {
           {"prompt_tokens", timings.prompt_tokens},
           {"cached_tokens", timings.cached_tokens},
           {"generated_tokens", timings.generated_tokens},
+          {"guessed_tokens", timings.guessed_tokens},
+          {"guessed_right", timings.guessed_right},
           {"prompt_tokens_per_second", timings.prompt_tokens_per_second()},
           {"decode_tokens_per_second", timings.decode_tokens_per_second()}};
 }

@@ -27,6 +27,7 @@ constexpr auto kGenerateRows = std::tuple{
     Row{"stop", &GenerateOptions::stop},
     Row{"ignore_eos", &GenerateOptions::ignore_eos},
     Row{"logprobs", &GenerateOptions::logprobs},
+    Row{"speculate", &GenerateOptions::speculate},
 };
 
 constexpr auto kLookRows = std::tuple{

@@ -227,7 +227,8 @@ typedef struct doppler_generate_options {
   const char* const* stop; /* generation ends before the first of these appears */
   size_t stop_count;
   bool ignore_eos;
-  int32_t logprobs; /* this many likeliest tokens beside each generated one; -1: none */
+  int32_t logprobs;  /* this many likeliest tokens beside each generated one; -1: none */
+  int32_t speculate; /* tokens guessed ahead, 1 to 16; 0: none; -1: as many as pay */
 } doppler_generate_options;
 /* Sets the values that the engine's model recommends; NULL: Doppler's own defaults. */
 DOPPLER_API void doppler_generate_options_init(doppler_generate_options* options, size_t struct_size,
@@ -292,6 +293,9 @@ DOPPLER_API const doppler_logprobs* doppler_generation_logprobs(const doppler_ge
                                                                 size_t index);
 DOPPLER_API doppler_stop_reason doppler_generation_stop_reason(const doppler_generation* generation);
 DOPPLER_API doppler_timings doppler_generation_timings(const doppler_generation* generation);
+/* Tokens that were guessed ahead, see doppler_generate_options.speculate. `right`, which may be NULL: those
+ * of them that came. */
+DOPPLER_API uint64_t doppler_generation_guessed(const doppler_generation* generation, uint64_t* right);
 DOPPLER_API void doppler_generation_free(doppler_generation* generation);
 
 /* --- sequences */

@@ -75,6 +75,8 @@ struct DOPPLER_API Timings {
   std::size_t prompt_tokens = 0;
   std::size_t cached_tokens = 0;  // tokens of the prompt that the KV cache already held, and kept
   std::size_t generated_tokens = 0;
+  std::size_t guessed_tokens = 0;  // ahead, see GenerateOptions::speculate
+  std::size_t guessed_right = 0;   // of these, the ones that came
   double prompt_tokens_per_second() const;
   double decode_tokens_per_second() const;
 };

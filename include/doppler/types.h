@@ -29,6 +29,10 @@ struct GenerateOptions {
   // Keeps the log probability of each generated token, and those of this many likeliest tokens at its
   // position; -1: none. A GPU then sends the logits of every token to the host, which is slower.
   std::int32_t logprobs = -1;
+  // Tokens that are guessed ahead from what the sequence repeats, and checked in one step: 1 to
+  // kMostSpeculated, 0: none, kSpeculateAuto: as many as pay. The tokens are the same, they come faster.
+  static constexpr std::int32_t kSpeculateAuto = -1, kMostSpeculated = 16;
+  std::int32_t speculate = kSpeculateAuto;
 };
 
 }  // namespace doppler

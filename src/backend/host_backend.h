@@ -22,6 +22,7 @@ class HostBackend : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_.clear(slot); }
+  bool rows_agree() const override { return true; }
   CacheAccess* cache() override { return &cache_access_; }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override;
 

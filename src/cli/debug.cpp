@@ -17,8 +17,8 @@
 #include "diagnosis/look/debug_config.h"
 #include "diagnosis/look/triage.h"
 #include "engine/fallbacks.h"
-#include "engine/generate.h"
 #include "engine/sampler.h"
+#include "engine/token_source.h"
 
 namespace doppler::cli {
 namespace {
@@ -231,7 +231,7 @@ Run add_debug(Command& command, SettingFlags& given) {
                   "put a fault in on purpose, to see what it looks like (doctor lists them)")
       .values(faults);
   add_look_flags(command, arguments->look);
-  add_setting_flags(command, given, true, true);
+  add_setting_flags(command, given, true, true, {"--speculate"});
   return [arguments, &given] { return debug(*arguments, given); };
 }
 

@@ -55,6 +55,8 @@ Json timings_json(const Timings& t) {
           {"prompt_tokens", t.prompt_tokens},
           {"cached_tokens", t.cached_tokens},
           {"generated_tokens", t.generated_tokens},
+          {"guessed_tokens", t.guessed_tokens},
+          {"guessed_right", t.guessed_right},
           {"prompt_tokens_per_second", t.prompt_tokens_per_second()},
           {"decode_tokens_per_second", t.decode_tokens_per_second()}};
 }
@@ -172,10 +174,10 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   }
   const Timings& t = result.timings;
   say(Said::kNote,
-      "{}: loaded in {:.0f} ms; {} prompt tokens{} at {:.1f}/s; {} generated at {:.1f}/s; {}stopped by {}",
+      "{}: loaded in {:.0f} ms; {} prompt tokens{} at {:.1f}/s; {} generated at {:.1f}/s{}; {}stopped by {}",
       engine.backend_name(), t.load_ms, t.prompt_tokens,
       t.cached_tokens == 0 ? "" : fmt::format(" ({} cached)", t.cached_tokens), t.prompt_tokens_per_second(),
-      t.generated_tokens, t.decode_tokens_per_second(),
+      t.generated_tokens, t.decode_tokens_per_second(), guesses_text(t),
       options.temperature > 0 ? fmt::format("seed {}; ", options.seed) : "", reason);
   looking->end();
   DOPPLER_ASSIGN(const auto comparison, check_reference(arguments, engine, turn.ids));

@@ -29,4 +29,9 @@ void tell_idle_sampling(const Settings& settings, const GenerateOptions& options
       join(idle, " and "), idle.size() == 1 ? "has" : "have");
 }
 
+std::string guesses_text(const Timings& timings) {
+  if (timings.guessed_tokens == 0) return "";
+  return fmt::format(" ({} guessed, {} right)", timings.guessed_tokens, timings.guessed_right);
+}
+
 }  // namespace doppler::cli

@@ -52,6 +52,13 @@ void of_gpu(const Json& value, LoadOptions& options) {
   read(value, options.gpu.*Member);
 }
 
+// "auto", "off", or a number.
+void speculate(const Json& value, GenerateOptions& options) {
+  const std::string text = value.get<std::string>();
+  options.speculate = text == "auto" ? GenerateOptions::kSpeculateAuto : 0;
+  std::from_chars(text.data(), text.data() + text.size(), options.speculate);
+}
+
 using L = LoadOptions;
 constexpr auto kLoadKnobs = std::to_array<Knob<LoadOptions>>({
     {"runtime.backend", member<&L::backend>},
@@ -81,6 +88,7 @@ constexpr auto kGenerateKnobs = std::to_array<Knob<GenerateOptions>>({
     {"runtime.inference.sampling.logitBias", member<&G::logit_bias>},
     {"runtime.inference.generation.stopSequences", member<&G::stop>},
     {"runtime.inference.generation.ignoreEos", member<&G::ignore_eos>},
+    {"runtime.inference.generation.speculate", speculate},
 });
 constexpr auto kOwnKnobs = std::to_array<Knob<Settings>>({
     {"runtime.inference.chatTemplate.disabled", member<&Settings::raw>},

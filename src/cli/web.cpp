@@ -66,7 +66,8 @@ Json generate_options(const GenerateOptions& options) {
           {"seed", options.seed},
           {"stop", options.stop},
           {"logit_bias", biases},
-          {"ignore_eos", options.ignore_eos}};
+          {"ignore_eos", options.ignore_eos},
+          {"speculate", options.speculate}};
 }
 
 // --probe and --trace as the page passes them on.

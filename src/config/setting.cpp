@@ -14,6 +14,8 @@ using enum SettingGroup;
 constexpr std::array<std::string_view, 4> kBackends = {"auto", "gpu", "cpu", "reference"};
 constexpr std::array<std::string_view, 3> kKvTypes = {"f32", "f16", "q8_0"};
 constexpr std::array<std::string_view, 6> kLevels = {"debug", "verbose", "info", "warn", "error", "silent"};
+constexpr std::array<std::string_view, 18> kGuesses = {
+    "auto", "off", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"};
 constexpr std::array<std::string_view, 3> kIntents = {"verify", "investigate", "calibrate"};
 
 // Paths and names are those of the Doppler runtime configuration where it has them; backend, threads, cpu and
@@ -191,6 +193,16 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .meaning = "go on past end-of-sequence tokens",
      .flag = "--ignore-eos",
      .group = kGeneration},
+    {.path = "runtime.inference.generation.speculate",
+     .type = kText,
+     .fallback = "\"auto\"",
+     .off = "\"off\"",
+     .meaning =
+         "tokens that are guessed ahead where text repeats, and checked in one step: the same tokens come "
+         "faster; auto: as many as pay",
+     .flag = "--speculate",
+     .group = kGeneration,
+     .choices = kGuesses},
     {.path = "runtime.inference.chatTemplate.disabled",
      .type = kBool,
      .fallback = "false",

@@ -301,6 +301,7 @@ void doppler_generate_options_init(doppler_generate_options* options, size_t str
   defaults.seed = o.seed;
   defaults.ignore_eos = o.ignore_eos;
   defaults.logprobs = o.logprobs;
+  defaults.speculate = o.speculate;
   begin_with(options, struct_size, defaults);
 }
 
@@ -378,6 +379,11 @@ doppler_timings doppler_generation_timings(const doppler_generation* generation)
   if (generation == nullptr) return {};
   const doppler::Timings& t = generation->generation.timings;
   return {t.load_ms, t.prompt_ms, t.decode_ms, t.prompt_tokens, t.cached_tokens, t.generated_tokens};
+}
+uint64_t doppler_generation_guessed(const doppler_generation* generation, uint64_t* right) {
+  const doppler::Timings t = generation == nullptr ? doppler::Timings() : generation->generation.timings;
+  if (right != nullptr) *right = t.guessed_right;
+  return t.guessed_tokens;
 }
 void doppler_generation_free(doppler_generation* generation) {
   delete generation;

@@ -3,6 +3,9 @@
 namespace doppler::c {
 namespace {
 
+static_assert(doppler::GenerateOptions::kMostSpeculated == 16 &&
+                  doppler::GenerateOptions::kSpeculateAuto == -1,
+              "doppler/c.h tells the numbers");
 static_assert(doppler::GpuOptions::kMostSubmitTokens == 64, "doppler/c.h tells the number");
 
 std::string string_of(const char* text) {
@@ -89,7 +92,8 @@ doppler::GenerateOptions generate_options(const doppler_generate_options* given,
                                    .seed = o.seed,
                                    .stop = {},
                                    .ignore_eos = o.ignore_eos,
-                                   .logprobs = o.logprobs};
+                                   .logprobs = o.logprobs,
+                                   .speculate = o.speculate};
   for (const doppler_bias& bias : list_of(o.logit_bias, o.logit_bias_count))
     options.logit_bias[bias.id] = bias.bias;
   for (const char* stop : list_of(o.stop, o.stop_count)) options.stop.push_back(string_of(stop));

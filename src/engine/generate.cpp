@@ -8,6 +8,7 @@
 #include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "engine/stop_strings.h"
+#include "engine/token_source.h"
 #include "engine/trace.h"
 
 namespace doppler {
@@ -21,8 +22,8 @@ double milliseconds_since(Clock::time_point start) {
 
 }  // namespace
 
-// The two parts below are named in Generating::Inner, so they have linkage: of an unnamed type g++ warns
-// where files are compiled together.
+// Named in Generating::Inner, so it has linkage: of an unnamed type g++ warns where files are compiled
+// together.
 
 // The stream of text to the caller: emits whole characters, holds back possible stop strings, and remembers
 // whether the callback asked to end.
@@ -66,60 +67,6 @@ class TextStream {
   bool declined_ = false;
 };
 
-// The source of tokens: the sampler on the host, step by step, or a backend that generates by itself.
-class TokenSource {
- public:
-  // `first`: the logits after the prompt.
-  TokenSource(Session& session, const GenerateOptions& options, const ModelSpec& spec,
-              std::span<const float> first)
-      : session_(session),
-        options_(options),
-        pad_id_(masked_pad(spec)),
-        stops_(options.ignore_eos ? std::span<const TokenId>() : spec.eos_ids),
-        sampler_(options, pad_id_),
-        logits_(first) {}
-  ~TokenSource() { (void)session_.end_continuation(); }
-  TokenSource(const TokenSource&) = delete;
-  TokenSource& operator=(const TokenSource&) = delete;
-
-  // The token after `history`; earlier calls gave the last `drawn` of it.
-  Result<TokenId> next(std::span<const TokenId> history, std::size_t drawn) {
-    if (continues_) return session_.next();
-    if (drawn == 1 && session_.can_continue(options_)) {
-      const Status begun =
-          session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_, stops_);
-      // A backend that cannot show the tap's stages while it generates by itself runs step by step instead.
-      if (!begun && begun.error().code != ErrorCode::kUnsupported) return std::unexpected(begun.error());
-      continues_ = begun.has_value();
-      if (continues_) return session_.next();
-    }
-    if (drawn > 0) {
-      DOPPLER_ASSIGN(logits_, session_.append(history.back()));
-    }
-    return sampler_.sample(logits_, history, drawn);
-  }
-
-  // The logits that next() chose from, if known.
-  std::span<const float> logits() const { return continues_ ? session_.shown_logits() : logits_; }
-
-  // After this the session's cache holds all tokens that next() was given or returned, except the last.
-  Status end() { return session_.end_continuation(); }
-
- private:
-  Session& session_;
-  const GenerateOptions& options_;
-  const TokenId pad_id_;
-  const std::span<const TokenId> stops_;
-  Sampler sampler_;
-  std::span<const float> logits_;
-  bool continues_ = false;
-};
-
-TokenId masked_pad(const ModelSpec& spec) {
-  const bool ends = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), spec.pad_id) != spec.eos_ids.end();
-  return ends ? -1 : spec.pad_id;
-}
-
 struct Generating::Inner {
   Session& session;
   const ModelSpec& spec;
@@ -160,7 +107,8 @@ Status Generating::Inner::compute_prompt(std::span<const TokenId> prompt) {
 std::optional<StopReason> Generating::Inner::ends_before() const {
   if (!source) return StopReason::kCancelled;
   if (result.ids.size() >= options.max_tokens) return StopReason::kMaxTokens;
-  if (!result.ids.empty() && session.full()) return StopReason::kContextEnd;
+  // The newest token has no place in the cache.
+  if (history.size() > session.backend().options().context) return StopReason::kContextEnd;
   if (cancelled()) return StopReason::kCancelled;
   return std::nullopt;
 }
@@ -243,6 +191,8 @@ Result<Generation> Generating::end() {
   if (inner.source) {
     result.timings.decode_ms = milliseconds_since(inner.first_token);
     DOPPLER_TRY(inner.source->end());
+    result.timings.guessed_tokens = inner.source->guessed();
+    result.timings.guessed_right = inner.source->guessed_right();
     DOPPLER_TRY(inner.stream.finish());
     if (inner.stream.stop_found()) inner.reason = StopReason::kStopString;
   }

@@ -12,10 +12,6 @@
 
 namespace doppler {
 
-// The padding token, which sampling leaves out; -1 if there is none, or if it also ends sequences: then it is
-// a stop token and may win as such.
-TokenId masked_pad(const ModelSpec& spec);
-
 // A generation token by token, for callers that do something else between two: begin(), which computes the
 // prompt, next() until it is false, end(). The arguments must outlive it, and nothing else may use the
 // session meanwhile. Left without end(), it is as if it had been cancelled.

@@ -26,6 +26,8 @@ Status check_generate_options(const GenerateOptions& o, std::uint32_t vocab_size
       {"repeat-penalty", o.repeat_penalty, 1e-6, kMost, "above 0; 1 is off"},
       {"presence-penalty", o.presence_penalty, -kMost, kMost, "a number, 0 is off"},
       {"frequency-penalty", o.frequency_penalty, -kMost, kMost, "a number, 0 is off"},
+      {"speculate", static_cast<double>(o.speculate), GenerateOptions::kSpeculateAuto,
+       GenerateOptions::kMostSpeculated, "between 1 and 16; 0 is off, -1 as many as pay"},
   };
   for (const Bound& b : bounds) {
     if (b.value >= b.low && b.value <= b.high) continue;  // NaN fails both

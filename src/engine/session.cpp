@@ -9,11 +9,11 @@
 
 namespace doppler {
 
-Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool wants_logits) {
+Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, std::size_t wanted) {
   StepInput input;
   input.trace_step = trace_step_;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    input.add(ids[i], cached_.size() + i, slot_, wants_logits && i + 1 == ids.size());
+    input.add(ids[i], cached_.size() + i, slot_, i + wanted >= ids.size());
   }
   DOPPLER_ASSIGN(const auto logits, backend_.step(input, tap_));
   cached_.insert(cached_.end(), ids.begin(), ids.end());
@@ -47,7 +47,8 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
   while (cached_.size() < ids.size()) {
     if (cancel != nullptr && cancel->cancelled()) return std::span<const float>();
     const std::size_t count = chunk_of(ids.size() - cached_.size());
-    DOPPLER_ASSIGN(logits, feed(ids.subspan(cached_.size(), count), cached_.size() + count == ids.size()));
+    DOPPLER_ASSIGN(logits,
+                   feed(ids.subspan(cached_.size(), count), cached_.size() + count == ids.size() ? 1 : 0));
     DOPPLER_TRY(keep_border(ids.size()));
   }
   return logits;
@@ -81,7 +82,7 @@ Status Session::extend(std::span<const TokenId> ids, const CancelToken* cancel) 
   if (ids.size() <= cached_.size() && std::equal(ids.begin(), ids.end(), cached_.begin())) return {};
   DOPPLER_TRY(begin(ids, 0));
   while (cached_.size() < ids.size() && (cancel == nullptr || !cancel->cancelled())) {
-    DOPPLER_TRY(feed(ids.subspan(cached_.size(), chunk_of(ids.size() - cached_.size())), false));
+    DOPPLER_TRY(feed(ids.subspan(cached_.size(), chunk_of(ids.size() - cached_.size())), 0));
     DOPPLER_TRY(keep_border(ids.size()));
   }
   return {};
@@ -111,9 +112,19 @@ void Session::clear() {
   borders_.clear();
 }
 
-Result<std::span<const float>> Session::append(TokenId id) {
+Result<std::span<const float>> Session::append(std::span<const TokenId> ids) {
   begin_trace_step();
-  return feed(std::span(&id, 1), true);
+  return feed(ids, ids.size());
+}
+
+std::string_view Session::why_no_guesses() const {
+  if (is_recurrent(backend_.plan().kv_layers))
+    return "The states of the model's recurrent layers go on with each token and cannot go back.";
+  if (backend_.cache() == nullptr) return "The backend's cache cannot be cut.";
+  if (tap_ != nullptr || traced_categories() != 0)
+    return "Somebody looks inside, and would see tokens that are not kept.";
+  if (backend_.options().fault != nullptr) return "A fault that was put in acts on steps of single tokens.";
+  return {};
 }
 
 void Session::tell_new_fallbacks() {
@@ -273,7 +284,7 @@ Status Session::feed_lost() {
   Status fed;
   for (std::size_t begin = 0; fed && begin < lost.size();) {
     const std::size_t count = std::min<std::size_t>(step_tokens(backend_.options()), lost.size() - begin);
-    if (const auto logits = feed(std::span(lost).subspan(begin, count), false); !logits)
+    if (const auto logits = feed(std::span(lost).subspan(begin, count), 0); !logits)
       fed = std::unexpected(logits.error());
     begin += count;
   }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
@@ -52,8 +53,16 @@ class Session {
     borders_.clear();
   }
 
-  // Appends one token and returns its logits.
-  Result<std::span<const float>> append(TokenId id);
+  // Appends one token, or some (no more than a step takes), and returns their logits, row after row.
+  Result<std::span<const float>> append(TokenId id) { return append(std::span(&id, 1)); }
+  Result<std::span<const float>> append(std::span<const TokenId> ids);
+  // Why the next tokens cannot be guessed and appended together, to be cut off again where they are wrong; a
+  // sentence, empty if they can.
+  std::string_view why_no_guesses() const;
+  // Whether no other sequence generates together with this one, or waits for a place beside it.
+  bool is_alone() const {
+    return company_ == nullptr || backend_.continuer() == nullptr || !company_->is_wanted();
+  }
 
   // Whether the backend can generate by itself with these options.
   bool can_continue(const GenerateOptions& sampling);
@@ -77,12 +86,12 @@ class Session {
   Backend& backend() { return backend_; }
   const Backend& backend() const { return backend_; }
   std::uint32_t slot() const { return slot_; }
-  bool full() const { return cached_.size() >= backend_.options().context; }
   std::span<const TokenId> cached() const { return cached_; }
 
  private:
   Status begin(std::span<const TokenId> ids, std::size_t again);
-  Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
+  // Of how many tokens at the end the logits are wanted.
+  Result<std::span<const float>> feed(std::span<const TokenId> ids, std::size_t wanted);
   Status fetch();
   bool may_share() const;
   Status continue_from(bool together);

@@ -38,6 +38,8 @@ Json options_of(const LoadOptions& load, const GenerateOptions& sampling, bool r
           {"runtime.inference.sampling.logitBias", biases},
           {"runtime.inference.generation.stopSequences", sampling.stop},
           {"runtime.inference.generation.ignoreEos", sampling.ignore_eos},
+          {"runtime.inference.generation.speculate",
+           sampling.speculate < 0 ? "auto" : std::to_string(sampling.speculate)},
           {"runtime.inference.chatTemplate.disabled", raw}};
 }
 Json options_of(const Settings& settings) {
@@ -71,6 +73,16 @@ std::pair<std::string, Json> another_value(const config::SettingInfo& info) {
     default:
       return info.choices.empty() ? std::pair<std::string, Json>("AVX2", "AVX2")
                                   : std::pair<std::string, Json>(info.choices.back(), info.choices.back());
+  }
+}
+
+TEST(Settings, EveryNumberOfGuessesIsAChoice) {
+  const config::SettingInfo* const info = config::find_setting("runtime.inference.generation.speculate");
+  EXPECT_EQ(info->choices.size(), 2u + GenerateOptions::kMostSpeculated);
+  for (const auto& [text, number] : {std::pair("off", 0), {"auto", -1}, {"1", 1}, {"16", 16}}) {
+    GenerateOptions options;
+    settings_of(std::string(info->path) + "=" + text).apply(options);
+    EXPECT_EQ(options.speculate, number) << text;
   }
 }
 

@@ -140,8 +140,15 @@ static void check_generating(const doppler_engine* engine) {
   options.logprobs = -1;
   options.stop = stops;
   options.stop_count = 1;
+  CHECK(options.speculate == -1);
+  options.speculate = 4;
   CHECK(doppler_generate_text(sequence, kPrompt, DOPPLER_TEXT, &options, NULL, &generation) == DOPPLER_OK);
   CHECK(strcmp(doppler_generation_text(generation, NULL), " blue. On a ") == 0);
+  {
+    uint64_t right = 99;
+    const uint64_t guessed = doppler_generation_guessed(generation, &right);
+    CHECK(right <= guessed && doppler_generation_guessed(generation, NULL) == guessed);
+  }
   CHECK(doppler_generation_stop_reason(generation) == DOPPLER_STOP_STRING);
   doppler_generation_free(generation);
   options.temperature = -1;

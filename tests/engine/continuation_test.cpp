@@ -24,6 +24,7 @@ class ContinuingBackend final : public Backend, private Continuer {
   bool fails = false;            // next_tokens
   bool short_of_breath = false;  // gives nothing, though more is asked for
   bool cannot_stop = false;      // stop_sequence fails
+  bool cuts = false;             // its cache can be cut
   std::vector<std::uint64_t> most_asked, stopped_at;
   std::size_t steps_outside = 0;  // tokens fed by step()
 
@@ -33,6 +34,7 @@ class ContinuingBackend final : public Backend, private Continuer {
   std::uint64_t length(std::uint32_t slot) const override { return inner_->length(slot); }
   MemoryUse memory() const override { return inner_->memory(); }
   Continuer* continuer() override { return this; }
+  CacheAccess* cache() override { return cuts ? inner_->cache() : nullptr; }
   void clear(std::uint32_t slot) override {
     inner_->clear(slot);
     fed_.clear();
@@ -47,6 +49,7 @@ class ContinuingBackend final : public Backend, private Continuer {
   Status continue_sequence(const Continuation& c) override {
     EXPECT_FALSE(begun_);
     EXPECT_EQ(c.history.back(), c.id);
+    fed_.resize(std::min<std::size_t>(fed_.size(), inner_->length(0)));
     EXPECT_EQ(c.history.size(), fed_.size() + 1) << "everything but the newest token is in the cache";
     EXPECT_TRUE(std::equal(fed_.begin(), fed_.end(), c.history.begin()));
     EXPECT_GE(c.most, 1u);
@@ -91,6 +94,7 @@ class ContinuingBackend final : public Backend, private Continuer {
 
  private:
   Result<std::span<const float>> feed(const StepInput& input, Tap* tap) {
+    fed_.resize(std::min<std::size_t>(fed_.size(), inner_->length(0)));  // the session may have cut it
     DOPPLER_ASSIGN(const auto logits, inner_->step(input, tap));
     fed_.insert(fed_.end(), input.ids.begin(), input.ids.end());
     return logits;
@@ -267,6 +271,46 @@ TEST(Continuation, AsksForNoMoreThanIsWanted) {
   Talker small = Talker::with(4, 30);
   ASSERT_OK(small.say(prompt, {.max_tokens = 100, .ignore_eos = true}));
   EXPECT_EQ(small.backend->most_asked, (std::vector<std::uint64_t>{30 - prompt.size()}));
+}
+
+TEST(Continuation, IsLeftWhileGuessesAreRightIfTheyAreAskedFor) {
+  constexpr std::string_view kText =
+      "The color of the sky is blue. On a clear day the air scatters the blue part of the sunlight. "
+      "The color of the sky is blue. On a clear day the air scatters the blue part of the sunlight. "
+      "The color of the sky is";
+  Talker plain = Talker::with(0), talker = Talker::with(4);
+  talker.backend->cuts = true;
+  GenerateOptions options{.max_tokens = 70, .ignore_eos = true, .speculate = 0};
+  const Ids prompt = plain.tokens(kText);
+  ASSERT_OK_AND_ASSIGN(const Generation wanted, plain.say(prompt, options));
+  options.speculate = 6;
+  ASSERT_OK_AND_ASSIGN(const Generation got, talker.say(prompt, options));
+  expect_same(got, wanted);
+  EXPECT_GT(got.timings.guessed_right, 6u);
+  EXPECT_GE(talker.backend->most_asked.size(), 2u) << "it is gone back to where the text does not repeat";
+  EXPECT_EQ(talker.backend->length(0), talker.session->cached().size());
+  EXPECT_TRUE(std::ranges::equal(talker.session->cached(), plain.session->cached()));
+  options.speculate = GenerateOptions::kSpeculateAuto;
+  ASSERT_OK_AND_ASSIGN(const Generation automatic, talker.say(prompt, options));
+  EXPECT_EQ(automatic.timings.guessed_tokens, 0u) << "a continuation is not left unasked";
+}
+
+// The same for a backend that does not continue.
+TEST(Guesses, ThatNobodyHeardAreCutOff) {
+  for (const std::size_t pieces : {3u, 4u, 5u}) {
+    Talker talker = Talker::with(0);
+    talker.backend->cuts = true;
+    GenerateOptions options{.max_tokens = 40, .ignore_eos = true, .speculate = 8};
+    options.logit_bias = {{789, 100.0}};  // "blue": one token again and again, which is guessed at once
+    std::size_t heard = 0;
+    const Ids prompt = talker.tokens(kPrompt);
+    ASSERT_OK_AND_ASSIGN(const Generation got,
+                         talker.say(prompt, options, [&](std::string_view) { return ++heard < pieces; }));
+    EXPECT_EQ(got.stop_reason, StopReason::kCancelled);
+    EXPECT_EQ(talker.session->cached().size(), prompt.size() + got.ids.size() - 1);
+    EXPECT_EQ(talker.backend->length(0), talker.session->cached().size());
+    EXPECT_EQ(got.timings.guessed_right > 0, pieces > 3) << "three tokens alike are needed";
+  }
 }
 
 TEST(Continuation, ASingleTokenNeedsNone) {

@@ -98,6 +98,8 @@ export interface GenerateOptions {
   ignore_eos?: boolean;
   /** So many likeliest tokens beside each generated one; -1: none. */
   logprobs?: number;
+  /** Tokens guessed ahead where text repeats, 1 to 16; 0: none; -1 (unless given): as many as pay. */
+  speculate?: number;
   /** Ends the generation between two tokens; a prompt that is being computed is finished first. */
   signal?: AbortSignal;
   watch?: Watch;
@@ -166,6 +168,9 @@ export interface Timings {
   /** Of the prompt, those that the cache already held. */
   cached_tokens: number;
   generated_tokens: number;
+  /** Tokens that were guessed ahead, and those of them that came. */
+  guessed_tokens: number;
+  guessed_right: number;
   prompt_tokens_per_second: number;
   decode_tokens_per_second: number;
 }

@@ -24,6 +24,8 @@ void add(const Timings& part, Timings& sum) {
   }
   sum.decode_ms += part.decode_ms;
   sum.generated_tokens += part.generated_tokens;
+  sum.guessed_tokens += part.guessed_tokens;
+  sum.guessed_right += part.guessed_right;
 }
 
 }  // namespace

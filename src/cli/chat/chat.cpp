@@ -7,6 +7,7 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/seed.h"
 
 namespace doppler::cli {
 
@@ -65,6 +66,8 @@ void Chat::add_to_total(const Answer& answer) {
   total_.prompt_tokens += t.prompt_tokens;
   total_.cached_tokens += t.cached_tokens;
   total_.generated_tokens += t.generated_tokens;
+  total_.guessed_tokens += t.guessed_tokens;
+  total_.guessed_right += t.guessed_right;
   total_.prompt_ms += t.prompt_ms;
   total_.decode_ms += t.decode_ms;
 }
@@ -91,18 +94,19 @@ std::string Chat::last_figures() const {
   const std::string seed =
       parameters.options().temperature > 0 ? fmt::format("; seed {}", last_seed_) : std::string();
   return fmt::format(
-      "{}: {} prompt tokens, {} of them cached, in {:.0f} ms; {} generated at {:.1f}/s; context {} of {}{}; "
+      "{}: {} prompt tokens, {} of them cached, in {:.0f} ms; {} generated at {:.1f}/s{}; context {} of "
+      "{}{}; "
       "stopped by {}",
       engine.backend_name(), t.prompt_tokens, t.cached_tokens, t.prompt_ms, t.generated_tokens,
-      t.decode_tokens_per_second(), last_->context_used, engine.context(), seed,
+      t.decode_tokens_per_second(), guesses_text(t), last_->context_used, engine.context(), seed,
       stop_reason_name(last_->stop_reason));
 }
 
 std::string Chat::total_figures() const {
   const double seconds = (total_.prompt_ms + total_.decode_ms) / 1000;
-  return fmt::format("{}: {} prompt tokens, {} of them cached, and {} generated, in {:.1f} s",
+  return fmt::format("{}: {} prompt tokens, {} of them cached, and {} generated, in {:.1f} s{}",
                      counted(answers_, "answer"), total_.prompt_tokens, total_.cached_tokens,
-                     total_.generated_tokens, seconds);
+                     total_.generated_tokens, seconds, guesses_text(total_));
 }
 
 }  // namespace doppler::cli

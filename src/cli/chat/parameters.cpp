@@ -34,6 +34,11 @@ std::string biases_of(const G& options) {
   return texts.empty() ? "none" : join(texts, " ");
 }
 
+std::string guesses_of(const G& options) {
+  if (options.speculate == G::kSpeculateAuto) return "auto";
+  return options.speculate == 0 ? "off" : std::to_string(options.speculate);
+}
+
 constexpr auto kParameters = std::to_array<Parameter>({
     {"runtime.inference.sampling.temperature", number<&G::temperature>},
     {"runtime.inference.sampling.topK", number<&G::top_k>},
@@ -48,6 +53,7 @@ constexpr auto kParameters = std::to_array<Parameter>({
     {"runtime.inference.batching.maxTokens", number<&G::max_tokens>},
     {"runtime.inference.generation.stopSequences", stops_of},
     {"runtime.inference.generation.ignoreEos", number<&G::ignore_eos>},
+    {"runtime.inference.generation.speculate", guesses_of},
 });
 
 // What other programs call them.

@@ -1,0 +1,256 @@
+// Guessing ahead changes how fast tokens come, and nothing else: the same ids, texts, log probabilities and
+// cache for every way to choose and to end, and never a look at tokens that are not kept.
+#include "engine/speculation.h"
+
+#include "engine/access.h"
+#include "engine/engines.h"
+
+namespace doppler {
+namespace {
+
+// Small random models turn in circles soon, which is repetition, too. Gemma's windows are 8 tokens here.
+struct SpeculationCase {
+  const char* backend;
+  const char* model;
+};
+std::filesystem::path model_of(const SpeculationCase& at) {
+  return std::string_view(at.model) == "demo" ? testing::source_path("demo")
+                                              : testing::data_path("models/") / at.model;
+}
+
+class Speculates : public ::testing::TestWithParam<SpeculationCase> {
+ protected:
+  Engine load(std::uint64_t context = 0) const {
+    return load_engine(model_of(GetParam()), {.backend = GetParam().backend, .context = context});
+  }
+  // Generates with and without guesses, and expects the same; returns what came with them.
+  Generation both(const Ids& prompt, GenerateOptions options, std::int32_t speculate = 5,
+                  std::uint64_t context = 0) const {
+    Engine plain = load(context), guessing = load(context);
+    options.speculate = 0;
+    const auto without = plain.generate(prompt, options);
+    options.speculate = speculate;
+    const auto with = guessing.generate(prompt, options);
+    EXPECT_TRUE(without.has_value() && with.has_value());
+    if (!without || !with) return {};
+    EXPECT_EQ(without->timings.guessed_tokens, 0u);
+    EXPECT_EQ(with->ids, without->ids);
+    EXPECT_EQ(with->text, without->text);
+    EXPECT_EQ(with->stop_reason, without->stop_reason);
+    EXPECT_EQ(with->logprobs.size(), without->logprobs.size());
+    for (std::size_t i = 0; i < std::min(with->logprobs.size(), without->logprobs.size()); ++i) {
+      EXPECT_EQ(with->logprobs[i].id, without->logprobs[i].id);
+      EXPECT_EQ(with->logprobs[i].logprob, without->logprobs[i].logprob) << "token " << i;
+    }
+    // What comes after it says that the caches are the same.
+    const auto next = plain.sequence()->resume(just(4)), same = guessing.sequence()->resume(just(4));
+    EXPECT_EQ(same.has_value(), next.has_value()) << "a full context is full for both";
+    if (next && same) {
+      EXPECT_EQ(same->ids, next->ids);
+      EXPECT_EQ(same->timings.cached_tokens, next->timings.cached_tokens);
+    }
+    return *with;
+  }
+  static Ids prompt() { return {2, 7, 9, 11, 30, 7, 9, 11, 31, 7, 9, 11, 30, 7}; }
+};
+
+TEST_P(Speculates, GreedyTokensAreTheSame) {
+  const Generation with = both(prompt(), just(60));
+  EXPECT_GT(with.timings.guessed_tokens, 0u);
+  for (const std::int32_t few : {1, 16}) both(prompt(), just(40), few);
+}
+
+TEST_P(Speculates, DrawsAndPenaltiesAreTheSame) {
+  GenerateOptions options = just(60);
+  options.temperature = 0.4, options.top_k = 3, options.seed = 5;
+  options.repeat_penalty = 1.05, options.frequency_penalty = 0.01, options.penalty_window = 20;
+  EXPECT_GT(both(prompt(), options).timings.guessed_tokens, 0u);
+}
+
+TEST_P(Speculates, LogProbabilitiesAreTheSame) {
+  GenerateOptions options = just(40);
+  options.logprobs = 2;
+  EXPECT_EQ(both(prompt(), options).logprobs.size(), 40u);
+}
+
+TEST_P(Speculates, TheAnswerEndsWhereItWouldHave) {
+  for (const std::uint32_t most : {1u, 2u, 33u, 38u}) EXPECT_EQ(both(prompt(), just(most)).ids.size(), most);
+  // The context ends in the middle of what is guessed.
+  for (const std::uint64_t context : {40u, 41u, 43u}) {
+    const Generation with = both(prompt(), just(100), 5, context);
+    EXPECT_EQ(with.stop_reason, StopReason::kContextEnd);
+    EXPECT_EQ(with.ids.size(), context - prompt().size() + 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Speculates,
+                         ::testing::Values(SpeculationCase{"cpu", "gemma3"}, SpeculationCase{"cpu", "llama"},
+                                           SpeculationCase{"cpu", "olmoe_clip"},
+                                           SpeculationCase{"cpu", "qwen2"},
+                                           SpeculationCase{"reference", "gemma3"}),
+                         [](const auto& info) {
+                           return std::string(info.param.backend) + "_" + info.param.model;
+                         });
+
+// A prompt that the demo model's answer repeats: it is asked to go on with a story that it has just told.
+class DemoSpeculates : public ::testing::Test {
+ protected:
+  Result<Generation> answer(std::int32_t speculate, GenerateOptions options = just(80),
+                            const Callbacks& callbacks = {}) {
+    options.speculate = speculate;
+    return engine_.generate(kText, options, callbacks);
+  }
+  static constexpr const char* kText =
+      "The color of the sky is blue. On a clear day the air scatters the blue part of the sunlight.\n"
+      "The color of the sky is blue. On a clear day the air scatters the blue part of the sunlight.\n"
+      "The color of the sky is";
+  Engine engine_ = load_engine(testing::source_path("demo"));
+};
+
+TEST_F(DemoSpeculates, SaysTheSameAndCountsItsGuesses) {
+  const auto without = answer(0), with = answer(4), automatic = answer(GenerateOptions::kSpeculateAuto);
+  ASSERT_TRUE(without && with && automatic);
+  EXPECT_EQ(with->ids, without->ids);
+  EXPECT_EQ(with->text, without->text);
+  EXPECT_EQ(automatic->ids, without->ids);
+  EXPECT_GE(with->timings.guessed_right, 10u);
+  EXPECT_LE(with->timings.guessed_right, with->timings.guessed_tokens);
+}
+
+TEST_F(DemoSpeculates, StopsBeforeTheSameTextAndAtTheSameToken) {
+  GenerateOptions options = just(80);
+  options.stop = {"the air"};
+  const auto without = answer(0, options), with = answer(6, options);
+  ASSERT_TRUE(without && with);
+  EXPECT_EQ(without->stop_reason, StopReason::kStopString);
+  EXPECT_EQ(with->ids, without->ids);
+  EXPECT_EQ(with->text, without->text);
+  options = {.max_tokens = 80};
+  const auto ended = answer(0, options), same = answer(6, options);
+  ASSERT_TRUE(ended && same);
+  EXPECT_EQ(same->ids, ended->ids);
+  EXPECT_EQ(same->stop_reason, ended->stop_reason);
+}
+
+TEST_F(DemoSpeculates, ACallbackEndsItInTheMiddleOfWhatWasGuessed) {
+  for (const std::size_t last : {1u, 9u, 12u}) {
+    std::size_t seen = 0;
+    Callbacks callbacks;
+    callbacks.on_token = [&](TokenId, const TokenLogprobs*) { return ++seen < last; };
+    const auto with = answer(8, just(80), callbacks);
+    ASSERT_TRUE(with);
+    EXPECT_EQ(with->ids.size(), last);
+    EXPECT_EQ(with->stop_reason, StopReason::kCancelled);
+    const auto next = engine_.sequence()->resume(just(5));
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->timings.cached_tokens, next->prompt_ids.size() - 1)
+        << "the cache ends where the answer does";
+  }
+}
+
+TEST_F(DemoSpeculates, WhoLooksInsideSeesKeptTokensOnlyAndIsToldSo) {
+  std::size_t tokens = 0;
+  Callbacks callbacks;
+  callbacks.watches.push_back({.what = {.stages = {"logits"}}, .on_values = [&](const StageValues& values) {
+                                 tokens += values.tokens.size();
+                               }});
+  const auto with = answer(8, just(20), callbacks);
+  ASSERT_TRUE(with) << with.error().message;
+  EXPECT_EQ(with->timings.guessed_tokens, 0u);
+  const auto& notes = EngineAccess::loaded(engine_).backend->fallbacks();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0].what, "No tokens are guessed ahead.");
+  EXPECT_NE(notes[0].why.find("looks inside"), std::string::npos);
+}
+
+TEST(Speculation, RecurrentModelsGuessNothingAndSaySoWhereItIsAsked) {
+  Engine engine = load_engine(testing::data_path("models/mamba2"));
+  GenerateOptions options = just(20);
+  const auto automatic = engine.generate(Ids{2, 7, 9, 11, 7, 9, 11, 7}, options);
+  ASSERT_TRUE(automatic);
+  EXPECT_TRUE(EngineAccess::loaded(engine).backend->fallbacks().empty());
+  options.speculate = 4;
+  const auto asked = engine.generate(Ids{2, 7, 9, 11, 7, 9, 11, 7}, options);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->ids, automatic->ids);
+  EXPECT_EQ(asked->timings.guessed_tokens, 0u);
+  ASSERT_EQ(EngineAccess::loaded(engine).backend->fallbacks().size(), 1u);
+}
+
+TEST(Speculation, NumbersOutOfRangeAreRefused) {
+  Engine engine = load_engine(testing::data_path("models/llama"));
+  GenerateOptions options = just(5);
+  for (const std::int32_t bad : {-2, 17}) {
+    options.speculate = bad;
+    EXPECT_ERROR(engine.generate(Ids{2, 7}, options), "speculate", "between 1 and 16");
+  }
+}
+
+#if DOPPLER_GPU
+TEST(Speculation, AGpuGuessesWhereItIsAskedTo) {
+  const auto load = [] {
+    return Engine::load(testing::data_path("models/gemma3"),
+                        {.backend = "gpu", .threads = 2, .context = 128, .kv_type = "f32"});
+  };
+  auto engine = load();
+  if (!engine) GTEST_SKIP() << engine.error().message;
+  // One token again and again until its penalties outweigh what is added, then others.
+  GenerateOptions options = just(70);
+  options.logit_bias = {{36, 30.0}}, options.frequency_penalty = 1;
+  const Ids prompt = {2, 7, 9, 11, 30, 7};
+  const auto automatic = engine->generate(prompt, options);
+  ASSERT_TRUE(automatic);
+  EXPECT_EQ(automatic->timings.guessed_tokens, 0u);
+  const std::size_t notes = EngineAccess::loaded(*engine).backend->fallbacks().size();
+  options.speculate = 6;
+  const auto asked = engine->generate(prompt, options);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->ids, automatic->ids) << "no two tokens are almost equally likely here";
+  EXPECT_GT(asked->timings.guessed_right, 0u);
+  EXPECT_EQ(EngineAccess::loaded(*engine).backend->fallbacks().size(), notes + 1) << "rounding is told";
+}
+#endif
+
+// --- how many
+
+constexpr std::size_t kLong = 20;  // tokens that agree
+
+TEST(Pace, NothingIsGuessedBeforeGuessesWereRight) {
+  Pace pace;
+  for (int i = 0; i < 50; ++i) pace.took(1, 0.1);
+  EXPECT_EQ(pace.guesses(kLong), 0u);
+  for (int i = 0; i < 12; ++i) pace.judge(2, false);
+  EXPECT_EQ(pace.guesses(kLong), 0u);
+  for (int i = 0; i < 12; ++i) pace.judge(kLong, true);
+  EXPECT_EQ(pace.guesses(2), 0u) << "what agrees in two tokens has not been right";
+  EXPECT_EQ(pace.guesses(kLong), 3u) << "a trial of a step of four";
+}
+
+TEST(Pace, AsManyAsPayAreGuessed) {
+  Pace cheap, dear;
+  for (Pace* const pace : {&cheap, &dear}) {
+    pace->took(1, 0.1);
+    for (int i = 0; i < 40; ++i) pace->judge(kLong, true);
+  }
+  cheap.took(4, 0.12);  // the weights are read once
+  dear.took(4, 0.4);    // as much as four steps
+  EXPECT_EQ(cheap.guesses(kLong), 15u);
+  EXPECT_EQ(dear.guesses(kLong), 0u);
+  for (int i = 0; i < 4; ++i) cheap.judge(kLong, false);
+  EXPECT_LT(cheap.guesses(kLong), 15u) << "what is less likely is guessed less far";
+}
+
+TEST(Pace, AnInterruptionDoesNotSwitchItOffForGood) {
+  Pace pace;
+  pace.took(1, 0.1);
+  for (int i = 0; i < 40; ++i) pace.judge(kLong, true);
+  pace.took(4, 5);
+  EXPECT_EQ(pace.guesses(kLong), 0u);
+  std::size_t steps = 0;
+  for (; pace.guesses(kLong) == 0 && steps < 1000; ++steps) pace.took(1, 0.1);
+  EXPECT_GE(steps, 100u) << "a trial costs, so it is rare";
+  EXPECT_LT(steps, 1000u);
+}
+
+}  // namespace
+}  // namespace doppler
