@@ -1,9 +1,8 @@
 // gpu_decode_bench MODEL [--tune SECONDS] [--candidates N] [--depth N] [--tokens N] [--no-looks 1]
-// [--no-subgroups 1]: the
-// times of the parts of a decode step on the GPU, or of one that has no subgroups, also op by op. Tunes the
-// matrix-vector kernels and prints every candidate, then the time of each kind of kernel of a step at that
-// depth, alone in a row, and of whole steps, 1 to 16 to a submission, and, unless they are left out, of steps
-// with taps.
+// [--no-subgroups 1]: the times of the parts of a decode step on the GPU, or of one that has no subgroups,
+// also op by op. Tunes the matrix-vector kernels and prints every candidate, then the time of each kind of
+// kernel of a step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission, and, unless
+// they are left out, of steps with taps.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -4,25 +4,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=0.6.2
-home=.deps/dawn
-[ ! -e "$home/complete-$version" ] || exit 0
-if ! command -v npm > /dev/null; then
-  echo "There is no npm, so the kernels' texts are not tried on Chromium's compiler." >&2
-  exit 1
-fi
-mkdir -p "$home"
-package='"name": "tools", "version": "0.0.0", "dependencies": {"webgpu": "'$version'"}'
-echo "{$package}" > "$home/package.json"
-cat > "$home/package-lock.json" <<LOCK
-{"name": "tools", "version": "0.0.0", "lockfileVersion": 3, "requires": true, "packages": {"": {$package},
- "node_modules/webgpu": {"version": "$version", "dependencies": {"@webgpu/types": "^0.1.72", "debug": "^4.4.0"},
+scripts/install_from_npm.sh .deps/dawn webgpu "$version" '
+ "node_modules/webgpu": {"version": "'$version'", "dependencies": {"@webgpu/types": "^0.1.72", "debug": "^4.4.0"},
   "integrity": "sha512-3L4GfmqJLvYUIEWJngEQY+2HQiUlAFkg8+P8NDDj3Xx5hHHIFO/r8JW+ynfqBj7kHN4mbnwO74uB+lrRtLhp4Q=="},
  "node_modules/@webgpu/types": {"version": "0.1.74",
   "integrity": "sha512-lgiI4hbuLcI9unnm2cL/tvCaQU45dp0xcLWJh5uB/9MBGvIA4F8XIk7nSiBeg+K4xWGYwgZKn80LmERI5CxoTA=="},
  "node_modules/debug": {"version": "4.4.3", "dependencies": {"ms": "^2.1.3"},
   "integrity": "sha512-RGwwWnwQvkVfavKVt22FGLw+xYSdzARwm0ru6DhTVA3umU5hZc28V3kO4stgYryrTlLpuvgI9GiijltAjNbcqA=="},
  "node_modules/ms": {"version": "2.1.3",
-  "integrity": "sha512-6FlzubTLZG3J2a/NVCAleEhjzq5oxgHyaCU9yYXvcLsvoVaHJq/s5xXI6/XXP6tz7R9xAOtHnSO/tXtF3WRTlA=="}}}
-LOCK
-(cd "$home" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
-touch "$home/complete-$version"
+  "integrity": "sha512-6FlzubTLZG3J2a/NVCAleEhjzq5oxgHyaCU9yYXvcLsvoVaHJq/s5xXI6/XXP6tz7R9xAOtHnSO/tXtF3WRTlA=="}'

@@ -136,15 +136,14 @@ Status TokenSource::draw_rows(std::span<const float> rows, std::span<const Token
   return {};
 }
 
-Status TokenSource::drop_ready() {
+void TokenSource::drop_ready() {
   const std::size_t left = ready_.size() - given_;
   if (left > 0) session_.cut(session_.cached().size() - left);
   given_ = ready_.size();
-  return {};
 }
 
 Status TokenSource::end() {
-  DOPPLER_TRY(drop_ready());
+  drop_ready();
   return session_.end_continuation();
 }
 

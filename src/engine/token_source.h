@@ -51,7 +51,7 @@ class TokenSource {
   Status draw_rows(std::span<const float> rows, std::span<const TokenId> history, std::size_t drawn,
                    std::span<const TokenId> guesses);
   std::size_t most_guesses(std::span<const TokenId> history, std::size_t drawn) const;
-  Status drop_ready();
+  void drop_ready();
 
   Session& session_;
   const GenerateOptions& options_;

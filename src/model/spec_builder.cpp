@@ -358,11 +358,6 @@ Status read_llama3(SpecBuilder& builder, const ConfigReader& values, const std::
               values.where("low_freq_factor"), scaling.low_freq_factor, scaling.high_freq_factor);
 }
 
-// The older spelling is "type"; where both stand, rope_type is the current one.
-std::string_view type_key(const ConfigReader& values) {
-  return values.has("rope_type") ? "rope_type" : "type";
-}
-
 // The type dynamic stretches theta for sequences longer than the context that the model was made for, which
 // do not run; Hunyuan's alpha stretches it from the first token on.
 Status stretch_theta(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
@@ -393,7 +388,7 @@ struct RopeSet {
 Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
   const ConfigReader& config = builder.config();
   const std::string& path = set.path;
-  const std::string_view key = type_key(values);
+  const std::string_view key = rope_type_key(values);
   DOPPLER_ASSIGN(const std::optional<std::string> type, values.get_string(key));
   RopeScaling& s = rope.scaling;
   DOPPLER_ASSIGN(s.kind, parse_rope_type(type.value_or("default"), values.where(key)));
@@ -426,7 +421,7 @@ Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const Rope
 }
 
 bool is_proportional(const ConfigReader& values) {
-  const auto type = values.get_string(type_key(values));
+  const auto type = values.get_string(rope_type_key(values));
   return type && *type == "proportional";
 }
 
@@ -515,15 +510,19 @@ Status read_rope_set(SpecBuilder& builder, const ConfigReader& values, const Rop
 
 // Both styles in one file must name one rope type.
 Status check_styles_agree(const ConfigReader& parameters, const ConfigReader& scaling) {
-  DOPPLER_ASSIGN(const auto now, parameters.get_string(type_key(parameters)));
-  DOPPLER_ASSIGN(const auto before, scaling.get_string(type_key(scaling)));
+  DOPPLER_ASSIGN(const auto now, parameters.get_string(rope_type_key(parameters)));
+  DOPPLER_ASSIGN(const auto before, scaling.get_string(rope_type_key(scaling)));
   if (now.value_or("default") == before.value_or("default")) return {};
   return fail(ErrorCode::kCorrupt, "The value {} = {} contradicts {} = {}. Remove the wrong one.",
-              parameters.where(type_key(parameters)), printable(now.value_or("default")),
-              scaling.where(type_key(scaling)), printable(before.value_or("default")));
+              parameters.where(rope_type_key(parameters)), printable(now.value_or("default")),
+              scaling.where(rope_type_key(scaling)), printable(before.value_or("default")));
 }
 
 }  // namespace
+
+std::string_view rope_type_key(const ConfigReader& values) {
+  return values.has("rope_type") ? "rope_type" : "type";
+}
 
 Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   ModelSpec& spec = builder.spec();

@@ -90,6 +90,10 @@ struct RopeDefaults {
   std::string_view old_theta_key = "rope_theta", old_part_key;
 };
 
+// Where rope values name their type: the older spelling is "type"; where both stand, rope_type is the current
+// one.
+std::string_view rope_type_key(const ConfigReader& values);
+
 // rope_parameters (one set, or one per layer type), or the older rope_theta, rope_scaling and
 // rope_local_base_freq.
 Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults);

@@ -262,7 +262,8 @@ Result<std::vector<TuneRow>> join_products(Context& context, DecodeProgram& prog
       const auto wide = context.tuned.find(second);
       for (const Pair& pair : pairs) {
         DOPPLER_TRY(program.reshape(context, pair.first, shape, 0));
-        if (wide != context.tuned.end())
+        // Only after measuring: else it was made in that shape, and two pairs may have the same second.
+        if (wide != context.tuned.end() && program.sites()[pair.second].shape != wide->second.shape)
           DOPPLER_TRY(program.reshape(context, pair.second, wide->second.shape, 0));
       }
       context.tuned[program.sites()[pairs[0].first].key()] = {shape, 0};

@@ -14,9 +14,10 @@ namespace doppler::gpu {
 bool can_join(const Device& device);
 
 // Joins the pairs of the program that were faster so when they were measured (Context::tuned, by the pair's
-// key); `measures`: those that are not known yet are measured. The first of a joined pair takes a shape of as
-// many threads as the second has. Returns what was measured: of each pair the seconds of both apart, which is
-// a row without a shape, then those of each of the first's shapes. Errors: those of the device.
+// key); `measures`: those that are not known yet are measured. Pairs of one second are all joined or none.
+// The second of a joined pair has at least 256 threads where it can, and the first takes a shape of as many.
+// Returns what was measured: of each pair the seconds of both apart, which is a row without a shape, then
+// those of each of the first's shapes. Errors: those of the device.
 Result<std::vector<TuneRow>> join_products(Context& context, DecodeProgram& program, bool measures);
 
 // Makes these pairs, whose first ones have shapes of as many threads as the second, one dispatch each. Every

@@ -127,7 +127,7 @@ Status check_rotary_part(SpecBuilder& builder, std::uint32_t whole, bool plain_r
   for (const std::string_view object : {"rope_parameters", "rope_scaling"}) {
     DOPPLER_ASSIGN(const auto values, config.get_object(object));
     if (!values) continue;
-    DOPPLER_ASSIGN(const auto type, values->get_string(values->has("rope_type") ? "rope_type" : "type"));
+    DOPPLER_ASSIGN(const auto type, values->get_string(rope_type_key(*values)));
     plain = plain && type.value_or("default") == "default";
     if (values->has("partial_rotary_factor")) return check(*values);
   }
@@ -136,9 +136,9 @@ Status check_rotary_part(SpecBuilder& builder, std::uint32_t whole, bool plain_r
 
 // rope_interleave: pairs of neighbours, which transformers leaves as halves; else halves.
 Status read_interleaved_rope(SpecBuilder& builder, double theta) {
-  const LatentSpec& latent = builder.spec().layers[0].attention.latent;
   DOPPLER_ASSIGN(const bool neighbours,
                  builder.get_bool("attention.rope of neighbours", "rope_interleave", true));
+  const LatentSpec& latent = builder.spec().layers[0].attention.latent;
   return read_rope(builder, {.theta = theta,
                              .layout = neighbours ? RopeLayout::kInterleavedToHalf : RopeLayout::kHalf,
                              .rotary_dim = latent.rope_dim});
