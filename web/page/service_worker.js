@@ -3,10 +3,11 @@
 const CACHE = "doppler-page-1";
 const ISOLATED = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
 // All that the page consists of but its modules, of which it fetches those that suit the browser.
-const SHELL = ["app.css", "app.webmanifest", "chat.js", "download.js", "errors.js", "generation.js", "gpu.js", "gpu_device.js", "hosts.js", "hub.js",
-  "icon.svg", "imports.js", "index.html", "index.js", "kept.js", "module.js", "opening.js", "page.js", "page_chat.js", "page_diagnose.js",
-  "page_figures.js", "page_files.js", "page_inside.js", "page_parts.js", "page_tabs.js", "report/base.js", "report/errors.js", "report/grids.js",
-  "report/page.css", "rpc.js", "sha256.js", "sources.js", "storage.js", "store.js", "store_worker.js", "thread.js", "threads.js", "worker.js"];
+const SHELL = ["app.css", "app.webmanifest", "chat.js", "download.js", "errors.js", "generation.js", "gpu.js", "gpu_adapter.js", "gpu_device.js",
+  "hosts.js", "hub.js", "icon.svg", "imports.js", "index.html", "index.js", "kept.js", "module.js", "opening.js", "page.js", "page_chat.js",
+  "page_diagnose.js", "page_figures.js", "page_files.js", "page_inside.js", "page_parts.js", "page_tabs.js", "report/base.js", "report/errors.js",
+  "report/grids.js", "report/page.css", "rpc.js", "sha256.js", "sources.js", "storage.js", "store.js", "store_worker.js", "thread.js", "threads.js",
+  "worker.js"];
 
 addEventListener("install", (event) => {
   skipWaiting();

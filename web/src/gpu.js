@@ -1,6 +1,7 @@
 // WebGPU for the module, which calls these flat functions where natively it would call webgpu.h; what they mean is said in
 // src/backend/gpu/web/imports.h.
-import { describeAdapter, Device, Errors, findAdapter, missing } from "./gpu_device.js";
+import { describeAdapter, findAdapter, missing } from "./gpu_adapter.js";
+import { Device, Errors } from "./gpu_device.js";
 import { putText, textIn } from "./imports.js";
 
 // `memory()`: the instance's memory, once there is one. `lost(why)`: a device is, and whoever uses it must begin anew.
@@ -67,10 +68,7 @@ export function gpuImports(memory, lost) {
     write_buffer: (own, buffer, offset, at, size) => own.device.queue.writeBuffer(objects[buffer], offset, memory().buffer, at >>> 0, size),
   };
   const waiting = {
-    async request_adapter() {
-      const adapter = await findAdapter();
-      return adapter ? keep(adapter) : 0;
-    },
+    request_adapter: () => findAdapter().then((adapter) => adapter ? keep(adapter) : 0),
     request_device: async (adapter, at, length) => keep(await Device.open(objects[adapter], JSON.parse(text(at, length)), errors)),
     settle: (number, submission) => objects[number].settle(submission >>> 0),
     async read_buffer(number, buffer, size, at) {

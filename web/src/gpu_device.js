@@ -1,16 +1,10 @@
-// A device of the browser's WebGPU, from whether there is one to how its errors are found, which come later than the calls that
-// cause them: scopes hold them until settle() takes them.
+// A device of the browser's WebGPU, and how its errors are found, which come later than the calls that cause them: scopes hold
+// them until settle() takes them.
 const SCOPES = ["validation", "internal", "out-of-memory"]; // the last is asked first
 const ERRORS = { GPUValidationError: 2, GPUOutOfMemoryError: 3, GPUInternalError: 4 };
 const INTERNAL = 4, LOST = 100;
 const LOST_MS = 1000; // in which a device says that it is lost, after its results did not come
 const EVERYTHING = 0xffffffff;
-
-// Why there is no WebGPU here; undefined if there is.
-export function missing() {
-  if (typeof WebAssembly.Suspending !== "function") return "This browser cannot let a module wait (WebAssembly.Suspending).";
-  if (!globalThis.navigator?.gpu) return "This browser has no WebGPU, or not for pages without https.";
-}
 
 // The errors that nobody has asked for yet: [type, message], types as webgpu.h numbers them.
 export class Errors {
@@ -36,20 +30,6 @@ export class Errors {
   clear() {
     this.#list.length = 0;
   }
-}
-
-export async function findAdapter() {
-  return missing() ? null : navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
-}
-
-export function describeAdapter({ info, features, limits }) {
-  const numbers = {};
-  for (const name in limits) numbers[name] = limits[name];
-  const { vendor, architecture, device, description, isFallbackAdapter, subgroupMinSize, subgroupMaxSize } = info;
-  // Where each kernel may get subgroups of its own size, the engine cannot count on any.
-  const usable = [...features].filter((name) => name !== "subgroups" || subgroupMinSize === subgroupMaxSize);
-  return JSON.stringify({ vendor, architecture, device, description, features: usable, limits: numbers,
-    software: Boolean(isFallbackAdapter) || /swiftshader|llvmpipe/.test(architecture + device) });
 }
 
 export class Device {
