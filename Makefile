@@ -57,6 +57,7 @@ test-web: web build
 	tests/web/page_test.py build/release/doppler build/web
 	tests/web/examples_test.py build/release/doppler build/web
 	tests/web/gpu_test.py build/release/doppler build/web
+	tests/web/families_gpu_test.py build/release/doppler build/web
 	tests/web/store_test.py build/web
 	tests/web/harness_test.py build/release/doppler build/web
 

@@ -1,12 +1,16 @@
-// What gpu_test.py runs in the browser: models on its GPU, and each call of WebGPU that may fail, failing.
+// What gpu_test.py and families_gpu_test.py run in the browser: models on its GPU, and each call of WebGPU that may fail, failing.
+
+async function contentsOf(files) {
+  const contents = {};
+  for (const [path, from] of Object.entries(files)) contents[path] = await (await fetch(`/file${from}`)).blob();
+  return contents;
+}
 
 // {files, model, load, prompt, options} to what the engine is and says, or {error: {code, message}}.
 export async function runJob({ Doppler }, { files, model, load, prompt, options }) {
-  const contents = {};
-  for (const [path, from] of Object.entries(files)) contents[path] = await (await fetch(`/file${from}`)).blob();
   let engine;
   try {
-    engine = await Doppler.load(contents, { model, ...load });
+    engine = await Doppler.load(await contentsOf(files), { model, ...load });
     const { ids } = await engine.generate(prompt, options).result();
     const { backend, device, notes } = engine.info;
     return { ids, backend, device, notes, memory: (await engine.inspect()).memory };
@@ -19,8 +23,7 @@ export async function runJob({ Doppler }, { files, model, load, prompt, options 
 
 // The same stages on GPU and processor: the largest difference of each as a share of its largest value. And a comparison there.
 export async function runLook({ Doppler }, { files, model, prompt, request, reference }) {
-  const contents = {};
-  for (const [path, from] of Object.entries(files)) contents[path] = await (await fetch(`/file${from}`)).blob();
+  const contents = await contentsOf(files);
   const sides = [];
   let compared;
   for (const backend of ["cpu", "gpu"]) {
@@ -35,6 +38,27 @@ export async function runLook({ Doppler }, { files, model, prompt, request, refe
     return [stage, layer, values.length === gpu[i].values.length, values.reduce((most, x, at) => Math.max(most, Math.abs(x - gpu[i].values[at])), 0) / largest];
   });
   return { shares, agrees: compared.agrees, backend: compared.backend };
+}
+
+// What a model generates, and all of it beside a recording. `seconds` of loading, generating and comparing.
+export async function runFamily({ Doppler }, { files, model, prompt, options, reference }) {
+  const times = [performance.now()], done = () => times.push(performance.now());
+  let engine;
+  try {
+    const watch = { trace: ["loader"] }; // says where the time of loading goes
+    engine = await Doppler.load(await contentsOf(files), { model, backend: "gpu", context: 64, watch });
+    done();
+    const { ids } = await engine.generate(prompt, options).result();
+    done();
+    const compared = await engine.compare(new URL(`/file${reference}`, location));
+    done();
+    const { backend, said: [said] } = engine.info;
+    return { ids, compared, backend, said, seconds: times.slice(1).map((time, i) => (time - times[i]) / 1000) };
+  } catch ({ code, message }) {
+    return { error: [code, message] };
+  } finally {
+    engine?.close();
+  }
 }
 
 // Puts another function in place of a method while `during` runs.
@@ -52,8 +76,7 @@ async function replaced(type, name, other, during) {
 
 // {failure: what it comes to}. On the page's own thread, where the page's objects can be replaced.
 export async function runFailures({ Doppler }, { files, model }) {
-  const contents = {};
-  for (const [path, from] of Object.entries(files)) contents[path] = await (await fetch(`/file${from}`)).blob();
+  const contents = await contentsOf(files);
   const load = (backend) => Doppler.load(contents, { model, backend, worker: false, context: 64 });
   const outcome = (promise) => promise.then(({ info, ids }) => info ? [info.backend, ...info.notes] : ids,
     ({ code, message }) => [code, message]);

@@ -29,7 +29,9 @@ TOKENS = 12
 MODELS = [DATA / "models/llama", DATA / "gguf/llama.Q4_0.gguf"]
 
 
-class Gpu(unittest.TestCase):
+class OnGpu(unittest.TestCase):
+    """A browser with a GPU, and a page in it, for all the tests of a class."""
+
     @classmethod
     def setUpClass(cls):
         cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
@@ -49,6 +51,8 @@ class Gpu(unittest.TestCase):
         return self.browser.run(f"""Promise.all([import("/web/index.js"), import("/tests/gpu.js")]).then(
             ([api, tests]) => tests.{function}(api, {json.dumps(task)}))""")
 
+
+class Gpu(OnGpu):
     def generate(self, path, prompt=PROMPT, load=None, **options):
         task = {"files": files_of(path), "model": path.name, "prompt": prompt, "load": {"backend": "gpu", **(load or {})},
                 "options": {"temperature": 0, "max_tokens": TOKENS, **options}}
@@ -131,11 +135,15 @@ class Gpu(unittest.TestCase):
         self.assertTrue(any("loaded again" in note and "The GPU is lost" in note for note in said["notes"]), said["notes"])
 
 
-if __name__ == "__main__":
-    web_test.doppler, web_test.folder = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+def main(arguments):
+    web_test.doppler, web_test.folder = (pathlib.Path(argument).resolve() for argument in arguments[:2])
     web_test.skip_unless_built()
     if not find():
         print("There is no browser (scripts/install_deps.sh browser).")
         sys.exit(77)
-    done = unittest.main(argv=[sys.argv[0], *sys.argv[3:]], exit=False).result
+    done = unittest.main(argv=[sys.argv[0], *arguments[2:]], exit=False).result
     sys.exit(77 if done.skipped and done.testsRun == 0 else not done.wasSuccessful())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -44,14 +44,15 @@ def error_of(result):
 
 
 def read_safetensors(path):
-    """{name: (shape, floats)} of the F32 tensors."""
+    """{name: (shape, values)} of its floats and ids."""
     data = path.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     tensors = {}
     for name, about in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__" and about["dtype"] == "F32":
+        if name != "__metadata__":
             begin, end = about["data_offsets"]
-            tensors[name] = (about["shape"], struct.unpack(f"<{(end - begin) // 4}f", data[8 + size + begin:8 + size + end]))
+            kind = {"F32": "f", "I32": "i", "I64": "q"}[about["dtype"]]
+            tensors[name] = (about["shape"], struct.unpack(f"<{math.prod(about['shape'])}{kind}", data[8 + size + begin:8 + size + end]))
     return tensors
 
 
