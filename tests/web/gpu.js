@@ -41,12 +41,12 @@ export async function runLook({ Doppler }, { files, model, prompt, request, refe
 }
 
 // What a model generates, and all of it beside a recording. `seconds` of loading, generating and comparing.
-export async function runFamily({ Doppler }, { files, model, prompt, options, reference }) {
+export async function runFamily({ Doppler }, { files, model, family, prompt, options, reference }) {
   const times = [performance.now()], done = () => times.push(performance.now());
   let engine;
   try {
     const watch = { trace: ["loader"] }; // says where the time of loading goes
-    engine = await Doppler.load(await contentsOf(files), { model, backend: "gpu", context: 64, watch });
+    engine = await Doppler.load(await contentsOf(files), { model, family, backend: "gpu", context: 64, watch });
     done();
     const { ids } = await engine.generate(prompt, options).result();
     done();
