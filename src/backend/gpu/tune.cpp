@@ -116,10 +116,13 @@ constexpr double kSecondsEach = 0.006;
 
 // A GPU at rest stays so for up to half a second of work (an H200 at 345 MHz of 1,980 for 0.4 s): works for
 // that long, and on until it gets no faster.
-Status wake(Device& device, std::span<const FixedDispatch> work) {
+Status wake(Context& context, std::span<const FixedDispatch> work) {
+  Device& device = *context.device;
   if (device.adapter().software()) return {};
   constexpr double kMostSeconds = 0.8;
   constexpr double kPortion = 0.05, kAsleep = 0.5;
+  constexpr double kRest = 0.1;  // in which the clock stays
+  if (seconds_since(context.awake_at) < kRest) return {};
   const auto start = Clock::now();
   double before = HUGE_VAL;
   while (seconds_since(start) < kMostSeconds) {
@@ -132,14 +135,32 @@ Status wake(Device& device, std::span<const FixedDispatch> work) {
     if (seconds_since(start) > kAsleep && least > before * 0.97) break;
     before = least;
   }
+  context.awake_at = Clock::now();
   return {};
+}
+
+Status prepare_awake(Context& context, std::span<const KernelSource> sources,
+                     std::span<const FixedDispatch> work) {
+  Status woken;
+  const auto waking = [&] { woken = wake(context, work); };
+  DOPPLER_TRY(context.kernels.prepare(sources, context.pool, KernelCache::Use::kMeasure, waking));
+  return woken;
+}
+
+Result<std::vector<double>> time_awake(Context& context, std::span<const std::vector<FixedDispatch>> lists,
+                                       double seconds) {
+  DOPPLER_TRY(wake(context, lists.front()));
+  auto measured = time_in_turns(*context.device, lists, seconds);
+  context.awake_at = Clock::now();
+  return measured;
 }
 
 Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget,
                                   std::size_t most_candidates) {
   std::map<std::string, std::vector<std::size_t>> same;  // sites by key
   for (std::size_t i = 0; i < program.sites().size(); ++i) same[program.sites()[i].key()].push_back(i);
-  // Everything is compiled before anything is measured, so that the GPU's clock does not fall in between.
+  // Everything is compiled before anything is measured, so that the GPU's clock, which rises meanwhile, does
+  // not fall in between.
   std::vector<KernelSource> sources;
   for (const auto& [key, indices] : same) {
     for (const std::size_t i : indices) {
@@ -148,11 +169,10 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
             DecodeProgram::source_of(program.sites()[i], candidate.shape, candidate.head_groups));
     }
   }
-  DOPPLER_TRY(context.kernels.prepare(sources, context.pool));
+  DOPPLER_TRY(prepare_awake(context, sources, program.body()));
   double measuring =
       0;  // what checks and compiling take is not of the budget, which all kinds need a share of
   std::vector<TuneRow> rows;
-  bool awake = false;
   for (const auto& [key, indices] : same) {
     // The candidates, each made for all layers.
     std::vector<TuneRow> candidates;
@@ -172,11 +192,8 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
     }
     // Sites that are not measured stay as they are, and are measured at the next load.
     if (candidates.empty() || measuring > budget) continue;
-    if (!awake) DOPPLER_TRY(wake(*context.device, dispatches.front()));
-    awake = true;
     const auto start = Clock::now();
-    DOPPLER_ASSIGN(const std::vector<double> seconds,
-                   time_in_turns(*context.device, dispatches, kSecondsEach));
+    DOPPLER_ASSIGN(const std::vector<double> seconds, time_awake(context, dispatches, kSecondsEach));
     for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].seconds = seconds[i];
     // A gain below two percent is noise: the first is the one in use. One that seems faster must be so once
     // more, side by side: a clock that moves while many are measured favours whoever is at hand.
@@ -188,7 +205,7 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
     if (best != &candidates.front()) {
       const std::vector<std::vector<FixedDispatch>> both = {
           dispatches.front(), dispatches[static_cast<std::size_t>(best - candidates.data())]};
-      DOPPLER_ASSIGN(const std::vector<double> again, time_in_turns(*context.device, both, kSecondsEach));
+      DOPPLER_ASSIGN(const std::vector<double> again, time_awake(context, both, kSecondsEach));
       if (again[1] >= again[0] * kGain) best = &candidates.front();
     }
     measuring += seconds_since(start);
