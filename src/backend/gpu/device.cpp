@@ -136,6 +136,7 @@ Result<std::shared_ptr<Device>> Device::open(const GpuOptions& options, const Gp
   device->options_ = options;
   device->setup_ = setup;
   DOPPLER_TRY(device->open_adapter());
+  DOPPLER_TRY(device->keep_host_memory());
   if (device->features_.subgroups) DOPPLER_TRY(device->probe_subgroups());
   return device;
 }
@@ -282,6 +283,18 @@ Status Device::check() {
   Error error = *error_;
   if (!lost_) error_.reset();
   return std::unexpected(std::move(error));
+}
+
+// wgpu takes the memory for small buffers from the driver in blocks, and gives a block back with its last
+// buffer. Memory that the host and the device share takes the driver some 20 ms a block (H100), each time a
+// result is read back or a value written where no other such buffer lives.
+Status Device::keep_host_memory() {
+  if (!provider::maps_new_buffers()) return {};
+  for (const WGPUBufferUsage usage : {WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
+                                      WGPUBufferUsage_MapWrite | WGPUBufferUsage_CopySrc}) {
+    DOPPLER_ASSIGN(kept_.emplace_back(), create("kept", kBufferGrain, usage, false));
+  }
+  return {};
 }
 
 Result<Buffer> Device::create(std::string_view label, std::uint64_t bytes, WGPUBufferUsage usage,

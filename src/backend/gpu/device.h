@@ -115,6 +115,7 @@ class Device {
   Device() = default;
   Status open_adapter();
   Status probe_subgroups();
+  Status keep_host_memory();
   Result<Buffer> create(std::string_view label, std::uint64_t bytes, WGPUBufferUsage usage, bool mapped);
   Result<Buffer> write_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
                                  const FillPiece& fill);
@@ -132,6 +133,7 @@ class Device {
   AdapterHandle adapter_;
   DeviceHandle device_;
   QueueHandle queue_;
+  std::vector<Buffer> kept_;           // small, for as long as the device lives
   std::uint64_t filled_bytes_ = 0;     // of new buffers, since they were last sent
   std::optional<std::uint64_t> sent_;  // the submission that did
   std::shared_ptr<std::atomic<std::uint64_t>> allocated_bytes_ =
