@@ -1,9 +1,10 @@
 // gpu_cold_loads MODEL [--loads N] [--checks N] [--tokens N] [--decodes N] [--keep]: loads a model N times on
 // the GPU, each time with an empty cache folder (--keep: with the files of the load before), and prints for
-// each load how long it took, whether the program for single tokens is in use, which shapes were measured to
-// be fastest, how fast it decodes (the median of --decodes times: the clocks of a GPU that waited are low at
-// first), and whether the token that the device chooses is the likeliest of the logits that it computes
-// for the same token, at several prompts, each tried twice: bits that differ between the two show a race.
+// each load how long it took and with what, whether the program for single tokens is in use, which shapes
+// were measured to be fastest, how fast it decodes (the median of --decodes times: the clocks of a GPU that
+// waited are low at first), and whether the token that the device chooses is the likeliest of the logits that
+// it computes for the same token, at several prompts, each tried twice: bits that differ between the two show
+// a race.
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/log.h"
 #include "base/screen.h"
 #include "model/family.h"
 
@@ -205,6 +207,9 @@ Status load_once(const Model& model, const Arguments& arguments, std::uint64_t n
 }
 
 Status run(const Arguments& arguments) {
+  LogOptions log;
+  log.categories = category_bit(Category::kLoader);
+  DOPPLER_TRY(configure_log(log));
   DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
   std::error_code ignored;
   const std::filesystem::path folder =

@@ -405,6 +405,57 @@ TEST(SelfCheck, TakesTheNextVariantAndSaysWhy) {
                "--backend cpu");
 }
 
+// Kernels of a program are declared, then compiled and checked together; of those the wrong one is replaced
+// when it is asked for again.
+TEST(SelfCheck, FindsWhatIsWrongAmongKernelsThatAreCheckedTogether) {
+  DOPPLER_NEEDS_ADAPTER();
+  Device& d = *device(Mode::kUnchecked);
+  if (!d.features().subgroups) GTEST_SKIP() << "the adapter has no subgroups to get wrong";
+  ThreadPool pool(2);
+  const auto caches = [&](SelfCheck& check) {
+    KernelCache kernels(d);
+    kernels.check_with(
+        [&](std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values) {
+          return check.check(std::move(compiled), file, values);
+        },
+        [&](std::span<KernelCache::Compiled> compiled, ThreadPool& threads) {
+          return check.check_ahead(compiled, threads);
+        });
+    return kernels;
+  };
+  const Variant norm = norm_variant(640), attention = attention_variant(true, 0, true, 5);
+  const auto declare = [&](KernelCache& kernels) {
+    kernels.defer();
+    for (const Variant& variant : {norm, attention}) {
+      auto kernel = kernels.get(variant.file, variant.values);
+      ASSERT_OK(kernel);
+      EXPECT_EQ((*kernel)->pipeline(), nullptr);
+      EXPECT_NE((*kernel)->layout(), nullptr);
+    }
+  };
+  {
+    SelfCheck check(d, {});
+    KernelCache kernels = caches(check);
+    declare(kernels);
+    ASSERT_OK_AND_ASSIGN(const bool passed, kernels.finish(pool));
+    EXPECT_TRUE(passed);
+    EXPECT_EQ(check.runs(), 2u);
+    ASSERT_OK_AND_ASSIGN(const auto kernel, kernels.get(norm.file, norm.values));
+    EXPECT_NE(kernel->pipeline(), nullptr);
+    EXPECT_EQ(check.runs(), 2u);
+  }
+  const Broken wrong("reduce.wgsl", "v += subgroupShuffleXor(v, ${1 << k}u);", "v += v;");
+  SelfCheck check(d, {});
+  KernelCache kernels = caches(check);
+  declare(kernels);
+  ASSERT_OK_AND_ASSIGN(const bool passed, kernels.finish(pool));
+  EXPECT_FALSE(passed);
+  EXPECT_TRUE(check.refusals().empty());
+  ASSERT_OK_AND_ASSIGN(const auto kernel, kernels.get(norm.file, norm.values));
+  EXPECT_NE(kernel->label().find("SUBGROUPS=0"), std::string::npos) << kernel->label();
+  EXPECT_EQ(check.refusals().size(), 1u);
+}
+
 TEST(SelfCheck, RemembersWhatPassed) {
   DOPPLER_NEEDS_ADAPTER();
   const TempDir folder;

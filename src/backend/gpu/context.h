@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -84,7 +85,8 @@ struct Context {
   std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
-  std::string one_by_one;      // why single tokens run op by op; empty where groups of ops are one kernel
+  std::string one_by_one;  // why single tokens run op by op; empty where groups of ops are one kernel
+  std::chrono::steady_clock::time_point awake_at = {};  // when the device was last known to be: tune.h
   std::size_t shape_rank = 0;  // among the shapes that look best, where none was measured: 0 the best
   // By the weights in them, and the offset added to each.
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
@@ -111,6 +113,9 @@ struct Context {
     kernels.check_with(
         [this](std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values) {
           return self_check->check(std::move(compiled), file, values);
+        },
+        [this](std::span<KernelCache::Compiled> compiled, ThreadPool& threads) {
+          return self_check->check_ahead(compiled, threads);
         });
   }
 

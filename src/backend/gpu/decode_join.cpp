@@ -7,7 +7,7 @@
 #include <set>
 
 #include "backend/gpu/shader_values.h"
-#include "backend/gpu/timing.h"
+#include "backend/gpu/tune.h"
 
 namespace doppler::gpu {
 namespace {
@@ -59,9 +59,15 @@ bool are_apart(const DecodeProgram& program, const Pair& pair) {
   return true;
 }
 
-// The pair as one dispatch. Errors: kUnsupported where the device cannot bind it.
-Result<FixedDispatch> joined(Context& context, const GemvSite& first, const GemvShape& shape,
-                             const GemvSite& second, const Bound& cleared) {
+// A pair as one dispatch: its kernel, what is bound, and its workgroups.
+struct Joined {
+  KernelSource source;
+  std::vector<Bound> buffers;
+  Workgroups groups;
+};
+
+Joined joined_parts(const GemvSite& first, const GemvShape& shape, const GemvSite& second,
+                    const Bound& cleared) {
   ShaderValues values;
   const auto add = [&](std::string_view module, const KernelSource& source, std::string_view flag) {
     for (const auto& [name, value] : source.values) values[fmt::format("{}.{}", module, name)] = value;
@@ -90,9 +96,16 @@ Result<FixedDispatch> joined(Context& context, const GemvSite& first, const Gemv
   buffers.back().name = "handed";
   buffers.push_back(cleared);
   buffers.back().name = "cleared";
-  DOPPLER_ASSIGN(auto kernel, context.kernels.get("joined.wgsl", values));
-  DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), buffers));
-  return FixedDispatch{std::move(bound), {groups + second.groups(), 1, 1}};
+  return {{"joined.wgsl", std::move(values)}, std::move(buffers), {groups + second.groups(), 1, 1}};
+}
+
+// Errors: kUnsupported where the device cannot bind it.
+Result<FixedDispatch> joined(Context& context, const GemvSite& first, const GemvShape& shape,
+                             const GemvSite& second, const Bound& cleared) {
+  const Joined parts = joined_parts(first, shape, second, cleared);
+  DOPPLER_ASSIGN(auto kernel, context.kernels.get(parts.source.file, parts.source.values));
+  DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), parts.buffers));
+  return FixedDispatch{std::move(bound), parts.groups};
 }
 
 // What pairs hand over, one after the other as a token runs them: pairs with one second lie in the same
@@ -163,8 +176,7 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
     rows.push_back({rows[0].key, shape, 1, 0, bytes, false});
     lists.push_back(std::move(*made));
   }
-  DOPPLER_TRY(wake(*context.device, lists[0]));  // kernels were compiled just before
-  DOPPLER_ASSIGN(const std::vector<double> seconds, time_in_turns(*context.device, lists, kJoinSeconds));
+  DOPPLER_ASSIGN(const std::vector<double> seconds, time_awake(context, lists, kJoinSeconds));
   for (std::size_t i = 0; i < rows.size(); ++i)
     rows[i].seconds = seconds[i] * (i == 0 ? 2 : 1);  // of two dispatches
   return rows;
@@ -174,11 +186,28 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
 // together or not at all.
 using Family = std::map<std::string, std::vector<Pair>>;
 
+// The kernels that measure() needs.
+std::vector<KernelSource> sources_of(const DecodeProgram& program, const Family& family) {
+  std::vector<KernelSource> sources;
+  for (const auto& [key, pairs] : family) {
+    const Places places(program, pairs);
+    for (const Pair& pair : pairs) {
+      const GemvSite& first = program.sites()[pair.first];
+      GemvSite second = program.sites()[pair.second];
+      second.shape = widened(second);
+      for (const GemvShape& shape : first_shapes(first, second.shape.threads()))
+        sources.push_back(joined_parts(first, shape, second, places.before(pair)).source);
+    }
+  }
+  return sources;
+}
+
 // Measures all of them, and keeps in Context::tuned whether they are joined, and in which shapes.
 Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& program, const Family& family) {
   std::vector<TuneRow> rows;
   std::vector<std::size_t> apart, best;  // rows of each key
   double seconds_apart = 0, seconds_joined = 0;
+  DOPPLER_TRY(prepare_awake(context, sources_of(program, family), program.body()));
   for (const auto& [key, pairs] : family) {
     DOPPLER_ASSIGN(const std::vector<TuneRow> measured, measure(context, program, pairs));
     apart.push_back(rows.size());

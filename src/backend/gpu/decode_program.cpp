@@ -33,6 +33,13 @@ Looks looks_of(const Plan& plan, const Tap& tap) {
 
 Result<DecodeProgram> DecodeProgram::create(Context& context, const Looks& looks, const DecodeProgram* like) {
   DecodeProgram program;
+  context.kernels.defer();
+  const Status built = build_decode_program(context, program, looks, like);
+  DOPPLER_ASSIGN(const bool passed, context.kernels.finish(context.pool));
+  DOPPLER_TRY(built);
+  if (passed) return program;
+  // Whatever replaces a kernel that is refused is found one by one.
+  program = DecodeProgram();
   DOPPLER_TRY(build_decode_program(context, program, looks, like));
   return program;
 }

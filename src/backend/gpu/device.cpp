@@ -136,6 +136,7 @@ Result<std::shared_ptr<Device>> Device::open(const GpuOptions& options, const Gp
   device->options_ = options;
   device->setup_ = setup;
   DOPPLER_TRY(device->open_adapter());
+  DOPPLER_TRY(device->keep_host_memory());
   if (device->features_.subgroups) DOPPLER_TRY(device->probe_subgroups());
   return device;
 }
@@ -284,6 +285,18 @@ Status Device::check() {
   return std::unexpected(std::move(error));
 }
 
+// wgpu takes the memory for small buffers from the driver in blocks, and gives a block back with its last
+// buffer. Memory that the host and the device share takes the driver some 20 ms a block (H100), each time a
+// result is read back or a value written where no other such buffer lives.
+Status Device::keep_host_memory() {
+  if (!provider::maps_new_buffers()) return {};
+  for (const WGPUBufferUsage usage : {WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
+                                      WGPUBufferUsage_MapWrite | WGPUBufferUsage_CopySrc}) {
+    DOPPLER_ASSIGN(kept_.emplace_back(), create("kept", kBufferGrain, usage, false));
+  }
+  return {};
+}
+
 Result<Buffer> Device::create(std::string_view label, std::uint64_t bytes, WGPUBufferUsage usage,
                               bool mapped) {
   if (bytes > limits_.buffer_bytes - kBufferGrain) {
@@ -341,7 +354,25 @@ Result<Buffer> Device::make_in_pieces(std::string_view label, std::uint64_t byte
   DOPPLER_TRY(filled);
   DOPPLER_TRY(check());
   counters.written_bytes += bytes;
+  DOPPLER_TRY(send_filled(bytes));
   return buffer;
+}
+
+// What a new buffer is filled with lies in a copy of the library's until the next submission has run. So that
+// these copies never add up to a model, those of many buffers are sent on their way, while the next are
+// filled.
+Status Device::send_filled(std::uint64_t bytes) {
+  constexpr std::uint64_t kPortion = 64 << 20;
+  filled_bytes_ += bytes;
+  if (filled_bytes_ < kPortion) return {};
+  filled_bytes_ = 0;
+  const EncoderHandle encoder(wgpuDeviceCreateCommandEncoder(device_.get(), nullptr));
+  const CommandsHandle nothing(wgpuCommandEncoderFinish(encoder.get(), nullptr));
+  DOPPLER_TRY(check());
+  const std::uint64_t sent = provider::submit(queue_.get(), nothing.get());
+  if (sent_) provider::wait(device_.get(), *sent_);
+  sent_ = sent;
+  return check();
 }
 
 Result<Buffer> Device::write_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,

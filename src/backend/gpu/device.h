@@ -115,9 +115,11 @@ class Device {
   Device() = default;
   Status open_adapter();
   Status probe_subgroups();
+  Status keep_host_memory();
   Result<Buffer> create(std::string_view label, std::uint64_t bytes, WGPUBufferUsage usage, bool mapped);
   Result<Buffer> write_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
                                  const FillPiece& fill);
+  Status send_filled(std::uint64_t bytes);
   void report(WGPUErrorType type, std::string_view message);
 
   static void on_error(const WGPUDevice*, WGPUErrorType, WGPUStringView, void* self, void*);
@@ -131,6 +133,9 @@ class Device {
   AdapterHandle adapter_;
   DeviceHandle device_;
   QueueHandle queue_;
+  std::vector<Buffer> kept_;           // small, for as long as the device lives
+  std::uint64_t filled_bytes_ = 0;     // of new buffers, since they were last sent
+  std::optional<std::uint64_t> sent_;  // the submission that did
   std::shared_ptr<std::atomic<std::uint64_t>> allocated_bytes_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   system::Mutex mutex_;  // the callbacks may come from the library's own threads

@@ -53,44 +53,40 @@ std::function<void(std::string_view, const ShaderValues&)>& shader_watcher() {
   return watcher;
 }
 
-Result<std::shared_ptr<const Kernel>> Kernel::create(Device& device, std::string_view file,
-                                                     const ShaderValues& values) {
+Result<std::shared_ptr<Kernel>> Kernel::declare(Device& device, std::string_view file,
+                                                const ShaderValues& values) {
   DOPPLER_ASSIGN(std::string text,
                  expand_shader(file, values, common_values(device.features()), device.setup().shader_edits));
   if (shader_watcher()) shader_watcher()(file, values);
   if (device.features().subgroups) text = std::string(provider::subgroup_prelude()) + text;
   std::string label(file);
   for (const auto& [name, value] : values) label += fmt::format(" {}={}", name, value);
-  return compile(device, std::move(label), text);
+  return declare(device, std::move(label), std::move(text));
 }
 
-Result<std::shared_ptr<const Kernel>> Kernel::compile(Device& device, std::string label,
-                                                      const std::string& text) {
+Result<std::shared_ptr<const Kernel>> Kernel::create(Device& device, std::string_view file,
+                                                     const ShaderValues& values) {
+  DOPPLER_ASSIGN(std::shared_ptr<Kernel> kernel, declare(device, file, values));
+  DOPPLER_TRY(kernel->finish(device));
+  return kernel;
+}
+
+Result<std::shared_ptr<const Kernel>> Kernel::compile(Device& device, std::string label, std::string text) {
+  DOPPLER_ASSIGN(std::shared_ptr<Kernel> kernel, declare(device, std::move(label), std::move(text)));
+  DOPPLER_TRY(kernel->finish(device));
+  return kernel;
+}
+
+Result<std::shared_ptr<Kernel>> Kernel::declare(Device& device, std::string label, std::string text) {
   auto kernel = std::make_shared<Kernel>();
   kernel->label_ = std::move(label);
   DOPPLER_ASSIGN(kernel->bindings_, find_bindings(kernel->label_, text));
+  kernel->text_ = std::move(text);
   if (kernel->bindings_.size() > device.limits().storage_buffers) {
     return fail(ErrorCode::kUnsupported, "The kernel {} binds {} buffers, but the GPU {} allows {}.",
                 kernel->label_, kernel->bindings_.size(), device.adapter().name,
                 device.limits().storage_buffers);
   }
-  WGPUShaderSourceWGSL source = {};
-  source.chain.sType = WGPUSType_ShaderSourceWGSL;
-  source.code = view_of(text);
-  WGPUShaderModuleDescriptor module_descriptor = {};
-  module_descriptor.nextInChain = &source.chain;
-  module_descriptor.label = view_of(kernel->label_);
-  const ShaderHandle module(
-      provider::create_shader_module(device.raw(), module_descriptor, device.options().checked));
-  const auto checked = [&]() -> Status {
-    Status status = device.check();
-    if (!status)
-      return fail(status.error().code, "The kernel {} does not compile. {}", kernel->label_,
-                  status.error().message);
-    return {};
-  };
-  DOPPLER_TRY(checked());
-
   std::vector<WGPUBindGroupLayoutEntry> entries;
   for (const Binding& binding : kernel->bindings_) {
     WGPUBindGroupLayoutEntry entry = {};
@@ -100,26 +96,46 @@ Result<std::shared_ptr<const Kernel>> Kernel::compile(Device& device, std::strin
         binding.writes ? WGPUBufferBindingType_Storage : WGPUBufferBindingType_ReadOnlyStorage;
     entries.push_back(entry);
   }
-  WGPUBindGroupLayoutDescriptor layout_descriptor = {};
-  layout_descriptor.entryCount = entries.size();
-  layout_descriptor.entries = entries.data();
-  kernel->layout_ = BindGroupLayoutHandle(wgpuDeviceCreateBindGroupLayout(device.raw(), &layout_descriptor));
-  DOPPLER_TRY(checked());
-  const WGPUBindGroupLayout layouts[] = {kernel->layout_.get()};
-  WGPUPipelineLayoutDescriptor pipeline_layout_descriptor = {};
-  pipeline_layout_descriptor.bindGroupLayoutCount = 1;
-  pipeline_layout_descriptor.bindGroupLayouts = layouts;
+  WGPUBindGroupLayoutDescriptor descriptor = {};
+  descriptor.entryCount = entries.size();
+  descriptor.entries = entries.data();
+  kernel->layout_ = BindGroupLayoutHandle(wgpuDeviceCreateBindGroupLayout(device.raw(), &descriptor));
+  DOPPLER_TRY(kernel->check(device));
+  return kernel;
+}
+
+Status Kernel::check(Device& device) const {
+  Status status = device.check();
+  if (!status)
+    return fail(status.error().code, "The kernel {} does not compile. {}", label_, status.error().message);
+  return {};
+}
+
+Status Kernel::finish(Device& device) {
+  WGPUShaderSourceWGSL source = {};
+  source.chain.sType = WGPUSType_ShaderSourceWGSL;
+  source.code = view_of(text_);
+  WGPUShaderModuleDescriptor module_descriptor = {};
+  module_descriptor.nextInChain = &source.chain;
+  module_descriptor.label = view_of(label_);
+  const ShaderHandle module(
+      provider::create_shader_module(device.raw(), module_descriptor, device.options().checked));
+  DOPPLER_TRY(check(device));
+  const WGPUBindGroupLayout layouts[] = {layout_.get()};
+  WGPUPipelineLayoutDescriptor layout_descriptor = {};
+  layout_descriptor.bindGroupLayoutCount = 1;
+  layout_descriptor.bindGroupLayouts = layouts;
   const PipelineLayoutHandle pipeline_layout(
-      wgpuDeviceCreatePipelineLayout(device.raw(), &pipeline_layout_descriptor));
-  DOPPLER_TRY(checked());
+      wgpuDeviceCreatePipelineLayout(device.raw(), &layout_descriptor));
+  DOPPLER_TRY(check(device));
   WGPUComputePipelineDescriptor descriptor = {};
-  descriptor.label = view_of(kernel->label_);
+  descriptor.label = view_of(label_);
   descriptor.layout = pipeline_layout.get();
   descriptor.compute.module = module.get();
   descriptor.compute.entryPoint = view_of(std::string_view("main"));
-  kernel->pipeline_ = PipelineHandle(wgpuDeviceCreateComputePipeline(device.raw(), &descriptor));
-  DOPPLER_TRY(checked());
-  return kernel;
+  pipeline_ = PipelineHandle(wgpuDeviceCreateComputePipeline(device.raw(), &descriptor));
+  text_.clear();
+  return check(device);
 }
 
 Result<BoundKernel> BoundKernel::create(Device& device, std::shared_ptr<const Kernel> kernel,
@@ -195,6 +211,14 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
   std::string key = key_of(file, values);
   const auto found = kernels_.find(key);
   if (found != kernels_.end()) return found->second;
+  if (deferred_ && !unchecked_.contains(key)) {
+    auto waiting = deferred_->find(key);
+    if (waiting == deferred_->end()) {
+      DOPPLER_ASSIGN(auto kernel, Kernel::declare(device_, file, values));
+      waiting = deferred_->emplace(std::move(key), Compiled{std::move(kernel), {file, values}}).first;
+    }
+    return waiting->second.kernel;
+  }
   DOPPLER_ASSIGN(auto kernel, unchecked(file, values));
   unchecked_.erase(key);
   if (check_) {
@@ -205,28 +229,62 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
   return kernel;
 }
 
-Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& pool) {
-  std::vector<const KernelSource*> missing;
+Status KernelCache::compile_all(std::span<Compiled> kernels, ThreadPool& pool,
+                                const std::function<void()>& beside) {
+  const Stopwatch compiling(device_.loading.compiling);
+  std::vector<Status> made(kernels.size());
+  const std::size_t first = beside && pool.used() > 1 ? 1 : 0;
+  pool.parallel_for(kernels.size() + first, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (i < first)
+        beside();
+      else
+        made[i - first] = kernels[i - first].kernel->finish(device_);
+    }
+  });
+  for (Status& status : made) DOPPLER_TRY(std::move(status));
+  provider::settle(device_.raw());
+  return device_.check();
+}
+
+Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& pool, Use use,
+                            const std::function<void()>& beside) {
+  std::vector<Compiled> missing;
   std::vector<std::string> names;
   std::set<std::string> keys;
   for (const KernelSource& source : sources) {
     std::string key = key_of(source.file, source.values);
     if (kernels_.contains(key) || unchecked_.contains(key) || !keys.insert(key).second) continue;
-    missing.push_back(&source);
+    DOPPLER_ASSIGN(auto kernel, Kernel::declare(device_, source.file, source.values));
+    missing.push_back({std::move(kernel), source});
     names.push_back(std::move(key));
   }
-  std::vector<Result<std::shared_ptr<const Kernel>>> made(missing.size());
-  const Stopwatch compiling(device_.loading.compiling);
-  pool.parallel_for(missing.size(), 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i)
-      made[i] = Kernel::create(device_, missing[i]->file, missing[i]->values);
-  });
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    if (!made[i]) return std::unexpected(std::move(made[i]).error());
-    unchecked_.emplace(std::move(names[i]), std::move(*made[i]));
+  DOPPLER_TRY(compile_all(missing, pool, beside));
+  for (std::size_t i = 0; i < missing.size(); ++i) unchecked_.emplace(std::move(names[i]), missing[i].kernel);
+  if (use == Use::kMeasure || !check_ahead_) return {};
+  const Stopwatch checking(device_.loading.checking);
+  return check_ahead_(missing, pool);
+}
+
+Result<bool> KernelCache::finish(ThreadPool& pool) {
+  std::vector<Compiled> kernels;
+  std::vector<std::string> names;
+  for (auto& [key, compiled] : *deferred_) {
+    names.push_back(key);
+    kernels.push_back(std::move(compiled));
   }
-  provider::settle(device_.raw());
-  return device_.check();
+  deferred_.reset();
+  DOPPLER_TRY(compile_all(kernels, pool));
+  if (check_ahead_) {
+    const Stopwatch checking(device_.loading.checking);
+    DOPPLER_TRY(check_ahead_(kernels, pool));
+  }
+  bool passed = true;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    passed = passed && kernels[i].passed;
+    (kernels[i].passed ? kernels_ : unchecked_).emplace(std::move(names[i]), std::move(kernels[i].kernel));
+  }
+  return passed;
 }
 
 }  // namespace doppler::gpu

@@ -2,8 +2,12 @@
 // BoundKernel: a kernel with a buffer for each of them, ready to be dispatched.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +37,12 @@ class Kernel {
   static Result<std::shared_ptr<const Kernel>> create(Device& device, std::string_view file,
                                                       const ShaderValues& values);
   // The same for a text that is expanded already.
-  static Result<std::shared_ptr<const Kernel>> compile(Device& device, std::string label,
-                                                       const std::string& text);
+  static Result<std::shared_ptr<const Kernel>> compile(Device& device, std::string label, std::string text);
+  // One that is not compiled yet: enough to bind buffers to. Errors: kUnsupported for too many bindings.
+  static Result<std::shared_ptr<Kernel>> declare(Device& device, std::string_view file,
+                                                 const ShaderValues& values);
+  // Compiles it, from any thread. Errors: kInternal with the compiler's message.
+  Status finish(Device& device);
 
   const std::string& label() const { return label_; }
   const std::vector<Binding>& bindings() const { return bindings_; }
@@ -42,7 +50,11 @@ class Kernel {
   WGPUBindGroupLayout layout() const { return layout_.get(); }
 
  private:
+  static Result<std::shared_ptr<Kernel>> declare(Device& device, std::string label, std::string text);
+  Status check(Device& device) const;  // the device's errors, as this kernel's
+
   std::string label_;
+  std::string text_;  // until it is compiled
   std::vector<Binding> bindings_;
   BindGroupLayoutHandle layout_;
   PipelineHandle pipeline_;
@@ -85,16 +97,40 @@ class KernelCache {
   // The same without the check: to be measured only.
   Result<std::shared_ptr<const Kernel>> unchecked(std::string_view file, const ShaderValues& values);
   // Compiles those that are not there yet on all threads: a driver takes some tens of milliseconds for each.
-  Status prepare(std::span<const KernelSource> sources, ThreadPool& pool);
+  // Those that will run are checked there, too; the others are to be measured first.
+  enum class Use : std::uint8_t { kRun, kMeasure };
+  // `beside` runs on one of several threads meanwhile, once.
+  Status prepare(std::span<const KernelSource> sources, ThreadPool& pool, Use use = Use::kRun,
+                 const std::function<void()>& beside = {});
+  // From defer() to finish() get() only declares what is not there yet, so that a program's kernels are
+  // compiled and checked together, on all threads, when all of it is known. finish() says whether all passed:
+  // where not, what was bound to them is to be made anew.
+  void defer() { deferred_.emplace(); }
+  Result<bool> finish(ThreadPool& pool);
   std::size_t size() const { return kernels_.size(); }
   // Every kernel passes through here when it is first asked for: a self-check may replace a wrong one.
   using Check = std::function<Result<std::shared_ptr<const Kernel>>(
       std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values)>;
-  void check_with(Check check) { check_ = std::move(check); }
+  // Several that were compiled together pass through here before, so that their checks share the threads;
+  // what it finds out, the check above knows.
+  struct Compiled {
+    std::shared_ptr<Kernel> kernel;
+    KernelSource source;
+    bool passed = true;
+  };
+  using CheckAhead = std::function<Status(std::span<Compiled> kernels, ThreadPool& pool)>;
+  void check_with(Check check, CheckAhead ahead) {
+    check_ = std::move(check);
+    check_ahead_ = std::move(ahead);
+  }
 
  private:
+  Status compile_all(std::span<Compiled> kernels, ThreadPool& pool, const std::function<void()>& beside = {});
+
   Device& device_;
   Check check_;
+  CheckAhead check_ahead_;
+  std::optional<std::map<std::string, Compiled, std::less<>>> deferred_;
   using Kernels = std::map<std::string, std::shared_ptr<const Kernel>, std::less<>>;
   Kernels kernels_, unchecked_;
 };

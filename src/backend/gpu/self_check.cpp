@@ -106,4 +106,31 @@ Result<std::shared_ptr<const Kernel>> SelfCheck::choose(std::span<const Variant>
               refusals_.empty() ? std::string("There is no kernel to choose from.") : refusals_.back());
 }
 
+Status SelfCheck::check_ahead(std::span<KernelCache::Compiled> kernels, ThreadPool& pool) {
+  std::vector<KernelCache::Compiled*> news;
+  std::vector<std::string> names;
+  for (KernelCache::Compiled& compiled : kernels) {
+    std::string name = Variant{std::string(compiled.source.file), compiled.source.values}.name();
+    compiled.passed = !refused_.contains(name);
+    if (passed_.contains(name) || !compiled.passed) continue;
+    news.push_back(&compiled);
+    names.push_back(std::move(name));
+  }
+  std::vector<Result<std::string>> differences(news.size());
+  system::Mutex turn;
+  pool.parallel_for(news.size(), 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i)
+      differences[i] = difference_from_cpu(device_, news[i]->kernel, news[i]->source.values, &turn);
+  });
+  for (std::size_t i = 0; i < news.size(); ++i) {
+    if (!differences[i]) return std::unexpected(std::move(differences[i]).error());
+    news[i]->passed = differences[i]->empty();
+    if (!news[i]->passed) continue;
+    ++runs_;
+    passed_.insert(std::move(names[i]));
+    news_ = true;
+  }
+  return {};
+}
+
 }  // namespace doppler::gpu

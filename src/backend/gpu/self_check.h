@@ -13,6 +13,7 @@
 #include "backend/gpu/cache_file.h"
 #include "backend/gpu/device.h"
 #include "backend/gpu/kernel.h"
+#include "system/threads.h"
 
 namespace doppler::gpu {
 
@@ -24,10 +25,11 @@ struct Variant {
 };
 
 // Runs a kernel of this variant, on its real shape or on the first workgroups of it, and says how it differs
-// from the CPU's result; an empty text if it does not, or if nothing is known to compare it with. Errors: of
-// the device.
+// from the CPU's result; an empty text if it does not, or if nothing is known to compare it with. May be
+// called from several threads at once that give one `turn`, in which each has the device. Errors: of the
+// device.
 Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
-                                        const ShaderValues& values);
+                                        const ShaderValues& values, system::Mutex* turn = nullptr);
 
 // Whether difference_from_cpu knows what to compare this variant with.
 bool can_check(std::string_view file, const ShaderValues& values);
@@ -45,6 +47,10 @@ class SelfCheck {
   // The same for candidates at hand, the preferred one, which `compiled` is, first.
   Result<std::shared_ptr<const Kernel>> choose(std::span<const Variant> candidates,
                                                std::shared_ptr<const Kernel> compiled = nullptr);
+
+  // Checks kernels that were compiled together: the plain loops on all threads, the device in turns. One that
+  // does not pass is checked again, and replaced, when it is asked for by itself.
+  Status check_ahead(std::span<KernelCache::Compiled> kernels, ThreadPool& pool);
 
   // For checks made elsewhere, by name: whether one has passed before, and the result of one made now (a
   // sentence that says what is wrong, or an empty text).

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/self_check.h"
@@ -548,12 +549,15 @@ bool can_check(std::string_view file, const ShaderValues& values) {
 }
 
 Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
-                                        const ShaderValues& values) {
+                                        const ShaderValues& values, system::Mutex* turn) {
   const Values named(values);
   for (const CheckedKernel& checked : kChecked) {
     if (!kernel->label().starts_with(checked.file) || !checked.covers(named)) continue;
+    const Case made = checked.make(named);
+    std::optional<system::Lock> lock;
+    if (turn != nullptr) lock.emplace(*turn);
     const Device::Counters before = device.counters;
-    auto result = run(device, kernel, checked.make(named));
+    auto result = run(device, kernel, made);
     device.counters = before;  // not part of the program's own
     return result;
   }

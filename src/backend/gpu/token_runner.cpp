@@ -20,6 +20,15 @@ bool measures(const Context& context) {
   return context.options.gpu_setup.tune && !context.device->adapter().software();
 }
 
+// How single tokens are fastest, where that is not known of this adapter.
+Status measure_shapes(Context& context, DecodeProgram& program) {
+  constexpr double kSeconds = 1.2;  // of measuring, at the first load on an adapter
+  // For each kind of kernel; each takes the driver some tens of milliseconds.
+  constexpr std::size_t kCandidates = 5;
+  if (!program.is_tuned(context)) DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
+  return choose_grouping(context, program);
+}
+
 }  // namespace
 
 std::vector<ShapeChoice> TokenRunner::choices(const Context& context) {
@@ -33,20 +42,15 @@ Result<TokenRunner> TokenRunner::create(Context& context, ShapeChoice choice) {
   context.shape_rank = choice.rank;
   if (choice.measured) load_tuned(context);
   DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context));
-  if (choice.measured && !program.is_tuned(context)) {
-    constexpr double kSeconds = 1.2;  // of measuring, at the first load on an adapter
-    // For each kind of kernel; each takes the driver some tens of milliseconds.
-    constexpr std::size_t kCandidates = 5;
-    const Device::LoadSeconds before = context.device->loading;
-    {
-      const Stopwatch tuning(context.device->loading.tuning);
-      DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
-    }
-    Device::LoadSeconds& loading = context.device->loading;  // the candidates' kernels count as kernels
-    loading.tuning -= loading.compiling - before.compiling + loading.checking - before.checking;
+  const Device::LoadSeconds before = context.device->loading;
+  Device::LoadSeconds& loading = context.device->loading;
+  {
+    const Stopwatch tuning(loading.tuning);
+    if (choice.measured) DOPPLER_TRY(measure_shapes(context, program));
+    DOPPLER_TRY(join_products(context, program, choice.measured));
   }
-  if (choice.measured) DOPPLER_TRY(choose_grouping(context, program));
-  DOPPLER_TRY(join_products(context, program, choice.measured));
+  // The candidates' kernels count as kernels.
+  loading.tuning -= loading.compiling - before.compiling + loading.checking - before.checking;
   return TokenRunner(context, std::move(program));
 }
 

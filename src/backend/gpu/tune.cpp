@@ -116,10 +116,13 @@ constexpr double kSecondsEach = 0.006;
 
 // A GPU at rest stays so for up to half a second of work (an H200 at 345 MHz of 1,980 for 0.4 s): works for
 // that long, and on until it gets no faster.
-Status wake(Device& device, std::span<const FixedDispatch> work) {
+Status wake(Context& context, std::span<const FixedDispatch> work) {
+  Device& device = *context.device;
   if (device.adapter().software()) return {};
   constexpr double kMostSeconds = 0.8;
   constexpr double kPortion = 0.05, kAsleep = 0.5;
+  constexpr double kRest = 0.3;  // in which the clock stays: it does so for 0.6 s at least (H100)
+  if (seconds_since(context.awake_at) < kRest) return {};
   const auto start = Clock::now();
   double before = HUGE_VAL;
   while (seconds_since(start) < kMostSeconds) {
@@ -132,14 +135,105 @@ Status wake(Device& device, std::span<const FixedDispatch> work) {
     if (seconds_since(start) > kAsleep && least > before * 0.97) break;
     before = least;
   }
+  context.awake_at = Clock::now();
   return {};
 }
+
+Status prepare_awake(Context& context, std::span<const KernelSource> sources,
+                     std::span<const FixedDispatch> work) {
+  Status woken;
+  const auto waking = [&] { woken = wake(context, work); };
+  DOPPLER_TRY(context.kernels.prepare(sources, context.pool, KernelCache::Use::kMeasure, waking));
+  return woken;
+}
+
+Result<std::vector<double>> time_awake(Context& context, std::span<const std::vector<FixedDispatch>> lists,
+                                       double seconds) {
+  DOPPLER_TRY(wake(context, lists.front()));
+  auto measured = time_in_turns(*context.device, lists, seconds);
+  context.awake_at = Clock::now();
+  return measured;
+}
+
+namespace {
+
+// The shapes of one kind of site, and which of them is to be taken.
+struct Measured {
+  std::span<const std::size_t> indices;  // of the sites
+  std::vector<TuneRow> candidates;       // the shape in use first; none where the device takes no other
+  std::size_t best = 0;
+};
+
+// Every candidate is made for all layers, and they take turns.
+Result<Measured> measure(Context& context, const DecodeProgram& program, std::span<const std::size_t> indices,
+                         std::size_t most_candidates) {
+  Measured measured{.indices = indices, .candidates = {}};
+  std::vector<TuneRow>& candidates = measured.candidates;
+  std::vector<std::vector<FixedDispatch>> dispatches;
+  const GemvSite& site = program.sites()[indices.front()];
+  for (const TunedShape& candidate : candidates_of(*context.device, site, most_candidates)) {
+    std::vector<FixedDispatch> layers;
+    for (const std::size_t i : indices) {
+      auto made =
+          DecodeProgram::shaped(context, program.sites()[i], candidate.shape, candidate.head_groups, false);
+      if (!made) break;  // a shape that this device does not take
+      layers.push_back(std::move(*made));
+    }
+    if (layers.size() != indices.size()) continue;
+    candidates.push_back({site.key(), candidate.shape, candidate.head_groups, HUGE_VAL, site.bytes, false});
+    dispatches.push_back(std::move(layers));
+  }
+  if (candidates.empty()) return measured;
+  DOPPLER_ASSIGN(const std::vector<double> seconds, time_awake(context, dispatches, kSecondsEach));
+  for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].seconds = seconds[i];
+  // A gain below two percent is noise: the first is the one in use. One that seems faster must be so once
+  // more, side by side: a clock that moves while many are measured favours whoever is at hand.
+  constexpr double kGain = 0.98;
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    if (candidates[i].seconds < candidates[measured.best].seconds * kGain) measured.best = i;
+  }
+  if (measured.best == 0) return measured;
+  const std::vector<std::vector<FixedDispatch>> both = {dispatches.front(), dispatches[measured.best]};
+  DOPPLER_ASSIGN(const std::vector<double> again, time_awake(context, both, kSecondsEach));
+  if (again[1] >= again[0] * kGain) measured.best = 0;
+  return measured;
+}
+
+// Puts the best into the program, if it computes what the one in use does.
+Status take_best(Context& context, DecodeProgram& program, Measured& measured) {
+  TuneRow& best = measured.candidates[measured.best];
+  const auto take = [&](const GemvShape& shape, std::uint32_t groups) -> Status {
+    for (const std::size_t i : measured.indices) DOPPLER_TRY(program.reshape(context, i, shape, groups));
+    return {};
+  };
+  if (measured.best != 0) {
+    const GemvSite site = program.sites()[measured.indices.front()];
+    DOPPLER_ASSIGN(const std::vector<float> expected, results_of(context, program, site));
+    const Status taken = take(best.shape, best.head_groups);
+    if (!taken && taken.error().code != ErrorCode::kUnsupported) return taken;
+    bool right = taken.has_value();  // else the self-check refuses the kernel
+    if (right) {
+      DOPPLER_ASSIGN(const std::vector<float> results, results_of(context, program, site));
+      right = agree(expected, results);
+    }
+    if (!right) {
+      best.wrong = true;
+      return take(site.shape, site.head_groups);
+    }
+  }
+  best.chosen = true;
+  context.tuned[best.key] = {best.shape, best.head_groups};
+  return {};
+}
+
+}  // namespace
 
 Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget,
                                   std::size_t most_candidates) {
   std::map<std::string, std::vector<std::size_t>> same;  // sites by key
   for (std::size_t i = 0; i < program.sites().size(); ++i) same[program.sites()[i].key()].push_back(i);
-  // Everything is compiled before anything is measured, so that the GPU's clock does not fall in between.
+  // Everything is compiled before anything is measured, so that the GPU's clock, which rises meanwhile, does
+  // not fall in between.
   std::vector<KernelSource> sources;
   for (const auto& [key, indices] : same) {
     for (const std::size_t i : indices) {
@@ -148,71 +242,21 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
             DecodeProgram::source_of(program.sites()[i], candidate.shape, candidate.head_groups));
     }
   }
-  DOPPLER_TRY(context.kernels.prepare(sources, context.pool));
-  double measuring =
-      0;  // what checks and compiling take is not of the budget, which all kinds need a share of
-  std::vector<TuneRow> rows;
-  bool awake = false;
+  DOPPLER_TRY(prepare_awake(context, sources, program.body()));
+  double measuring = 0;  // seconds; of the budget all kinds need a share
+  std::vector<Measured> measured;
   for (const auto& [key, indices] : same) {
-    // The candidates, each made for all layers.
-    std::vector<TuneRow> candidates;
-    std::vector<std::vector<FixedDispatch>> dispatches;
-    const GemvSite site = program.sites()[indices.front()];
-    for (const TunedShape& candidate : candidates_of(*context.device, site, most_candidates)) {
-      std::vector<FixedDispatch> layers;
-      for (const std::size_t i : indices) {
-        auto made =
-            DecodeProgram::shaped(context, program.sites()[i], candidate.shape, candidate.head_groups, false);
-        if (!made) break;  // a shape that this device does not take
-        layers.push_back(std::move(*made));
-      }
-      if (layers.size() != indices.size()) continue;
-      candidates.push_back({key, candidate.shape, candidate.head_groups, HUGE_VAL, site.bytes, false});
-      dispatches.push_back(std::move(layers));
-    }
     // Sites that are not measured stay as they are, and are measured at the next load.
-    if (candidates.empty() || measuring > budget) continue;
-    if (!awake) DOPPLER_TRY(wake(*context.device, dispatches.front()));
-    awake = true;
+    if (measuring > budget) break;
     const auto start = Clock::now();
-    DOPPLER_ASSIGN(const std::vector<double> seconds,
-                   time_in_turns(*context.device, dispatches, kSecondsEach));
-    for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].seconds = seconds[i];
-    // A gain below two percent is noise: the first is the one in use. One that seems faster must be so once
-    // more, side by side: a clock that moves while many are measured favours whoever is at hand.
-    constexpr double kGain = 0.98;
-    TuneRow* best = &candidates.front();
-    for (TuneRow& candidate : candidates) {
-      if (candidate.seconds < best->seconds * kGain) best = &candidate;
-    }
-    if (best != &candidates.front()) {
-      const std::vector<std::vector<FixedDispatch>> both = {
-          dispatches.front(), dispatches[static_cast<std::size_t>(best - candidates.data())]};
-      DOPPLER_ASSIGN(const std::vector<double> again, time_in_turns(*context.device, both, kSecondsEach));
-      if (again[1] >= again[0] * kGain) best = &candidates.front();
-    }
+    DOPPLER_ASSIGN(Measured one, measure(context, program, indices, most_candidates));
     measuring += seconds_since(start);
-    const auto take = [&](const GemvShape& shape, std::uint32_t groups) -> Status {
-      for (const std::size_t i : indices) DOPPLER_TRY(program.reshape(context, i, shape, groups));
-      return {};
-    };
-    DOPPLER_ASSIGN(const std::vector<float> expected, results_of(context, program, site));
-    Status taken = take(best->shape, best->head_groups);
-    if (!taken && taken.error().code != ErrorCode::kUnsupported)
-      return std::unexpected(std::move(taken).error());
-    bool right = taken.has_value();  // else the self-check refuses the kernel
-    if (right) {
-      DOPPLER_ASSIGN(const std::vector<float> results, results_of(context, program, site));
-      right = agree(expected, results);
-    }
-    if (right) {
-      best->chosen = true;
-      context.tuned[key] = {best->shape, best->head_groups};
-    } else {
-      best->wrong = true;
-      DOPPLER_TRY(take(site.shape, site.head_groups));
-    }
-    std::ranges::move(candidates, std::back_inserter(rows));
+    if (!one.candidates.empty()) measured.push_back(std::move(one));
+  }
+  std::vector<TuneRow> rows;
+  for (Measured& one : measured) {
+    DOPPLER_TRY(take_best(context, program, one));
+    std::ranges::move(one.candidates, std::back_inserter(rows));
   }
   return rows;
 }

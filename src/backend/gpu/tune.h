@@ -20,7 +20,16 @@ struct TuneRow {
 };
 
 // Works until the device's clock is up: a GPU at rest clocks low, and what is measured then depends on when.
-Status wake(Device& device, std::span<const FixedDispatch> work);
+// Not where it has hardly rested since it was measured last.
+Status wake(Context& context, std::span<const FixedDispatch> work);
+
+// Compiles kernels that are to be measured, while the device wakes.
+Status prepare_awake(Context& context, std::span<const KernelSource> sources,
+                     std::span<const FixedDispatch> work);
+
+// time_in_turns() of a device that is awake, and stays so.
+Result<std::vector<double>> time_awake(Context& context, std::span<const std::vector<FixedDispatch>> lists,
+                                       double seconds);
 
 // Measures every kind of site over all layers, so that weights come from memory and not from a cache, keeps
 // the best that gives the right results in the program and in Context::tuned, and returns what was measured.

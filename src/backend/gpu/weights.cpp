@@ -7,6 +7,7 @@
 
 #include "base/float16.h"
 #include "quant/blocks.h"
+#include "system/memory.h"
 #include "system/threads.h"
 
 namespace doppler::gpu {
@@ -538,6 +539,9 @@ Result<GpuMatrix> upload_matrix(Device& device, ThreadPool& pool, std::span<cons
     matrix.bytes += shard.codes.bytes() + shard.scales.bytes();
     matrix.shards.push_back(std::move(shard));
     first += count;
+  }
+  for (const TensorView* tensor : tensors) {
+    if (tensor->mapped) system::release_pages(tensor->data);  // the device has them
   }
   return matrix;
 }
