@@ -97,6 +97,8 @@ typedef struct doppler_load_options {
   void (*on_progress)(void* user, double share, const char* what);
   void* user;         /* handed to on_progress */
   const char* family; /* by whose rule config.json is read, or "guess"; NULL: what model_type says */
+  uint64_t
+      cache_positions; /* tokens of all sequences together: see LoadOptions::cache_positions; 0: by itself */
 } doppler_load_options;
 DOPPLER_API void doppler_load_options_init(doppler_load_options* options, size_t struct_size);
 

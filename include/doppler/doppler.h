@@ -45,8 +45,13 @@ struct LoadOptions {
   // so many a sequence can be cut back, and so a prompt may part from the cached one so far before its end,
   // without computing anything again. 4096 is the whole of a default context; 0 takes the least memory.
   std::uint32_t cut_tokens = 4096;
-  // How many sequences Engine::new_sequence may open at a time, besides the engine's own; each has a cache.
+  // How many sequences Engine::new_sequence may open at a time, besides the engine's own.
   std::uint32_t sequences = 0;
+  // Tokens for which all sequences together have room in the cache, a context at least. 0: as many as every
+  // one may use, or, where these do not fit, as do. Where it is full, sequences that rest lose what the cache
+  // has of them, the longest unused first; their next call computes it again. Then the call that wants more
+  // fails with kLimit, and the others go on.
+  std::uint64_t cache_positions = 0;
   // The family by whose rule a folder's config.json is read, or "guess": a decoder inferred from its keys and
   // tensors. Empty: what model_type says.
   std::string family = {};

@@ -58,6 +58,12 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
   return {};
 }
 
+Fallback fewer_positions(const BackendOptions& options) {
+  return {fmt::format("All sequences together have room for {} positions.", options.cache_positions),
+          fmt::format("{} times the context of {} does not fit into the memory that is left.", options.slots,
+                      options.context)};
+}
+
 Result<Plan> plan_for(const ModelSpec& spec, const Weights& weights, const BackendOptions& options) {
   DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
   if (options.change_plan) options.change_plan(plan);
@@ -82,6 +88,12 @@ Status check_backend_options(const BackendOptions& options) {
                 INT32_MAX);
   }
   if (options.slots == 0) return fail(ErrorCode::kUsage, "The backend has 0 slots. Give it at least 1.");
+  if (options.cache_positions != 0 && options.cache_positions < options.context) {
+    return fail(ErrorCode::kUsage,
+                "A cache of {} positions does not hold a sequence as long as the context of {}. Raise "
+                "cache_positions, or lower the context.",
+                options.cache_positions, options.context);
+  }
   if (step_tokens(options) == 0) {
     return fail(ErrorCode::kUsage, "A step of at most 0 tokens computes nothing. Allow at least 1.");
   }

@@ -64,7 +64,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual const Plan& plan() const = 0;
-  // As given, but with the kv_type and the max_step_tokens that were chosen.
+  // As given, but with the kv_type, the max_step_tokens and the cache_positions that were chosen.
   virtual const BackendOptions& options() const = 0;
   virtual Rounding rounding() const { return Rounding::kFloat; }
 
@@ -118,6 +118,9 @@ class Backend {
 // Errors: kMismatch for ids outside the vocabulary, kLimit at the end of the context, else kUsage.
 Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options,
                   std::span<const std::uint64_t> lengths);
+
+// What a backend notes whose slots share fewer positions than they may use, since no more fit.
+Fallback fewer_positions(const BackendOptions& options);
 
 struct BackendInfo {
   std::string_view name;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/kv_cache.h"
+#include "backend/page_table.h"
 #include "base/checked.h"
 
 namespace doppler {
@@ -46,6 +46,17 @@ Status CacheAccess::cut_with_states(std::uint32_t slot, std::uint64_t length,
   return {};
 }
 
+Status CacheAccess::share(std::uint32_t from, std::uint32_t to) {
+  if (from == to) return {};
+  const std::uint64_t length = lengths_[from];
+  lengths_.clear(to);
+  if (length == 0) return {};
+  DOPPLER_TRY(copy_unpaged(from, to));
+  lengths_.pages().share(from, to, length);
+  lengths_.fill(to, length);
+  return {};
+}
+
 std::uint64_t state_bytes(std::span<const KvLayer> layers) {
   std::uint64_t bytes = 0;
   for (const KvLayer& layer : layers) bytes += layer.recurrent_values() * sizeof(float);
@@ -61,7 +72,7 @@ Status for_each_state(std::span<const KvLayer> layers,
     for (const auto& [part, values] : states) {
       const std::uint64_t count = values * sizeof(float);
       if (count == 0) continue;
-      DOPPLER_TRY(visit({.layer = layer, .part = part, .in_slot = 0, .in_bytes = at, .count = count}));
+      DOPPLER_TRY(visit({.layer = layer, .part = part, .in_bytes = at, .count = count}));
       at += count;
     }
   }
@@ -78,23 +89,24 @@ std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType
   return (rows + states).get();
 }
 
-Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
-                    std::uint32_t reach, const std::function<Status(const CacheRun& run)>& visit) {
+Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length,
+                    const CacheExtent& extent, const std::function<Status(const CacheRun& run)>& visit) {
   std::uint64_t at = 0;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     const KvLayer& kv = layers[layer];
     const std::uint64_t row = kv_row_bytes(type, kv.head_dim);
-    const std::uint64_t capacity = kv_capacity(kv, context, reach);
+    const std::uint64_t period =
+        is_paged(kv, extent.slots) ? kPagePositions : kv_capacity(kv, extent.context, extent.reach);
     const std::uint64_t first = length - attended(kv, length);
     for (const CachePart part : {CachePart::kKeys, CachePart::kValues}) {
       if (part == CachePart::kValues && !kv.has_values) continue;
-      for (std::uint64_t head = 0; head < kv.kv_heads; ++head) {
+      for (std::uint32_t head = 0; head < kv.kv_heads; ++head) {
         for (std::uint64_t position = first; position < length;) {
-          const std::uint64_t place = position % capacity;
-          const std::uint64_t count = std::min(length - position, capacity - place);
+          const std::uint64_t count = std::min(length - position, period - position % period);
           DOPPLER_TRY(visit({.layer = layer,
                              .part = part,
-                             .in_slot = (head * capacity + place) * row,
+                             .kv_head = head,
+                             .position = position,
                              .in_bytes = at,
                              .count = count * row}));
           at += count * row;
@@ -107,11 +119,20 @@ Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t 
     for (const auto& [part, values] : states) {
       if (values == 0 || length == 0) continue;
       const std::uint64_t count = values * sizeof(float);
-      DOPPLER_TRY(visit({.layer = layer, .part = part, .in_slot = 0, .in_bytes = at, .count = count}));
+      DOPPLER_TRY(visit({.layer = layer, .part = part, .in_bytes = at, .count = count}));
       at += count;
     }
   }
   return {};
+}
+
+Status for_each_unpaged_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length,
+                            const CacheExtent& extent,
+                            const std::function<Status(const CacheRun& run)>& visit) {
+  return for_each_run(layers, type, length, extent, [&](const CacheRun& run) -> Status {
+    const bool rows = run.part == CachePart::kKeys || run.part == CachePart::kValues;
+    return rows && is_paged(layers[run.layer], extent.slots) ? Status() : visit(run);
+  });
 }
 
 Status check_cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t context,

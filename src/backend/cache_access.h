@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/cache_extent.h"
 #include "backend/kv_type.h"
 #include "backend/slot_lengths.h"
 #include "base/result.h"
@@ -41,13 +42,26 @@ class CacheAccess {
   // The keys and values of a slot's tokens. Errors: kLimit when memory is short; those of the device.
   virtual Result<std::vector<std::byte>> read(std::uint32_t slot) = 0;
   // Makes a slot hold `length` tokens, whose keys and values read() returned. Errors: kMismatch for bytes of
-  // another size, kLimit for more than the context: then nothing changes; those of the device, after which
-  // the slot is empty.
+  // another size, kLimit for more than the context: then nothing changes; kLimit where the slots have no
+  // pages left for them, and those of the device, after which the slot is empty.
   virtual Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) = 0;
+  // Makes the slot `to` hold the tokens of `from`; the pages of both are the same until one goes on. Errors:
+  // those of the device, after which `to` is empty.
+  Status share(std::uint32_t from, std::uint32_t to);
+
+  // The error of a sequence that found no room among the others.
+  Error no_room(std::uint32_t slot) const { return lengths_.pages().error(slot); }
+  // Called with the slot that wants room where pages ran out: clears a slot that can do without its cache and
+  // returns true, or returns false.
+  void on_shortage(std::function<bool(std::uint32_t slot)> spare) {
+    lengths_.pages().on_shortage(std::move(spare));
+  }
 
  protected:
   virtual std::span<const KvLayer> layers() const = 0;
   virtual Status write_states(std::uint32_t slot, std::span<const std::byte> states) = 0;
+  // Copies what lies in no page: rings and states.
+  virtual Status copy_unpaged(std::uint32_t from, std::uint32_t to) = 0;
   SlotLengths& lengths_;
 };
 
@@ -61,14 +75,18 @@ enum class CachePart : std::uint8_t { kKeys, kValues, kConvState, kState };
 struct CacheRun {
   std::size_t layer = 0;
   CachePart part = CachePart::kKeys;
-  std::uint64_t in_slot = 0;   // where the run begins among the slot's bytes of the layer's part
-  std::uint64_t in_bytes = 0;  // where it begins among the bytes of read()
+  std::uint32_t kv_head = 0;
+  std::uint64_t position = 0;  // the first
+  std::uint64_t in_bytes = 0;  // where the run begins among the bytes of read()
   std::uint64_t count = 0;     // bytes
 };
-// Every run of a slot of `length` tokens, in the order of read()'s bytes; a slot's rows lie in the cache as
-// [kv_head][position % capacity]. Stops at the first error.
-Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
-                    std::uint32_t reach, const std::function<Status(const CacheRun& run)>& visit);
+// Every run of a slot of `length` tokens, in the order of read()'s bytes. Stops at the first error.
+Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length,
+                    const CacheExtent& extent, const std::function<Status(const CacheRun& run)>& visit);
+// The same for what lies in no page.
+Status for_each_unpaged_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length,
+                            const CacheExtent& extent,
+                            const std::function<Status(const CacheRun& run)>& visit);
 
 // The same for the states alone, whose bytes are those of read_states().
 Status for_each_state(std::span<const KvLayer> layers,

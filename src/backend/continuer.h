@@ -24,7 +24,11 @@ struct Continuation {
   Tap* tap = nullptr;  // called from next_tokens() for each token, in order; does not change the tokens
 };
 
-// A token that was chosen for the sequence in a slot; -1: none could be, since its logits are not finite.
+// In place of a token that was chosen: none could be, since its logits are not finite; or the sequence has no
+// room left in the cache, and ends without it.
+inline constexpr TokenId kNoToken = -1, kNoRoom = -2;
+
+// A token that was chosen for the sequence in a slot.
 struct SlotToken {
   std::uint32_t slot = 0;
   TokenId id = 0;
@@ -38,8 +42,8 @@ class Continuer {
   // would. Where it does not, the reason is one of Backend::fallbacks() from then on.
   virtual bool can_continue(const GenerateOptions& sampling) = 0;
   // Begins to continue a slot's sequence; next_tokens() then gives the tokens as they come, some at a time,
-  // and nothing at the end (Continuation::most, or the context is full). While one continues, no other step
-  // may run.
+  // and nothing at the end (Continuation::most, or the context is full); kNoRoom where the cache has no room
+  // for it any more. While one continues, no other step may run.
   virtual Status continue_sequence(const Continuation& continuation) = 0;
   virtual Result<std::span<const TokenId>> next_tokens() = 0;
   // Ends the continuation. The slot's cache then holds `length` tokens: those before, the continuation's
@@ -56,9 +60,9 @@ class Continuer {
   // single sequence continues; kLimit if there is no room for another; kUnsupported for a continuation with a
   // tap.
   virtual Status join(const Continuation&) { return alone(); }
-  // The next tokens of all sequences, of each in order, those that end it included; nothing when all have
-  // ended. Steps with tokens of other slots may run between the calls. An error ends all sequences, and
-  // their slots are empty then.
+  // The next tokens of all sequences, of each in order, those that end it included, kNoRoom among these;
+  // nothing when all have ended. Steps with tokens of other slots may run between the calls. An error ends
+  // all sequences, and their slots are empty then.
   virtual Result<std::span<const SlotToken>> tokens_of_all() { return std::unexpected(alone().error()); }
   // Takes a sequence out; `length` as for stop_sequence(). The others go on.
   virtual Status leave(std::uint32_t /*slot*/, std::uint64_t /*length*/) { return alone(); }

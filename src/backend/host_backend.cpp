@@ -16,13 +16,17 @@ HostBackend::HostBackend(Plan plan, const Weights& weights, BackendOptions optio
       weights_(weights),
       options_(std::move(options)),
       cache_(std::move(cache)),
-      lengths_(plan_.kv_layers, options_.context, options_.slots, ring_reach(options_)),
+      lengths_(plan_.kv_layers, options_.context, options_.slots, ring_reach(options_), cache_.pages()),
       cache_access_(plan_, options_, cache_, lengths_),
-      late_(find_late_ops(plan_, [](std::size_t) { return true; })) {}
+      late_(find_late_ops(plan_, [](std::size_t) { return true; })) {
+  options_.cache_positions = cache_.positions();
+  if (cache_.is_short()) note(fewer_positions(options_));
+}
 
 Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* tap) {
   using Clock = std::chrono::steady_clock;
   DOPPLER_TRY(check_step(input, plan_, options_, lengths_.all()));
+  DOPPLER_TRY(reserve(input));
   trace_kv(plan_, options_, input, lengths_.all());
   wanted_.clear();
   for (std::size_t t = 0; t < input.size(); ++t) {
@@ -50,6 +54,20 @@ Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* ta
   }
   for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
   return value_of(plan_.logits);
+}
+
+// Pages for the step's tokens; where they run out, no slot keeps any for tokens that it did not get.
+Status HostBackend::reserve(const StepInput& input) {
+  const auto tokens = tokens_by_slot(input);
+  for (const auto& [slot, count] : tokens) {
+    const auto copy = cache_.pages().reserve(slot, lengths_[slot], lengths_[slot] + count);
+    if (!copy) {
+      for (const auto& [other, unused] : tokens) cache_.pages().cut(other, lengths_[other]);
+      return std::unexpected(copy.error());
+    }
+    if (*copy) cache_.copy(**copy);
+  }
+  return {};
 }
 
 bool HostBackend::goes_on_with_wanted() const {

@@ -65,6 +65,7 @@ class HostBackend : public Backend {
   KvCache cache_;
 
  private:
+  Status reserve(const StepInput& input);
   void spoil(ValueId id);
   // From late_.first on only the wanted tokens are left, unless something looks at the others.
   bool goes_on_with_wanted() const;

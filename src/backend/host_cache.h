@@ -20,6 +20,7 @@ class HostCache final : public CacheAccess {
  private:
   std::span<const KvLayer> layers() const override { return plan_.kv_layers; }
   Status write_states(std::uint32_t slot, std::span<const std::byte> states) override;
+  Status copy_unpaged(std::uint32_t from, std::uint32_t to) override;
   std::uint8_t* bytes_of(const CacheRun& run, std::uint32_t slot);
   const Plan& plan_;
   const BackendOptions& options_;

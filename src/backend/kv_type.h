@@ -23,6 +23,12 @@ std::span<const KvTypeInfo> all_kv_types();
 std::optional<KvType> kv_type_from_name(std::string_view name);
 std::string_view kv_type_name(KvType type);
 
+// Some positions of a head whose rows lie side by side in the cache.
+struct KvRun {
+  const std::uint8_t *keys = nullptr, *values = nullptr;
+  std::size_t count = 0;
+};
+
 // Values of a head that share a scale in kQ8_0.
 inline constexpr std::size_t kKvBlock = 32;
 

@@ -45,6 +45,10 @@ struct BackendOptions {
   std::size_t threads = 0;       // 0: as many as this process may run at once
   std::uint64_t context = 4096;  // positions per slot
   std::uint32_t slots = 1;
+  // Positions of all slots together in layers that keep the whole context: the memory that sequences share,
+  // a context at least. 0: as many as the slots may use, or, where these do not fit, as do; the backend's
+  // options() tell the number.
+  std::uint64_t cache_positions = 0;
   // Tokens in one step at most; longer prompts come in several. Nothing: the backend chooses, and its
   // options() tell the number.
   std::optional<std::uint32_t> max_step_tokens;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "backend/kv_cache.h"
+#include "backend/cache_extent.h"
 
 namespace doppler {
 
 SlotLengths::SlotLengths(const std::vector<KvLayer>& layers, std::uint64_t context, std::uint32_t slots,
-                         std::uint32_t reach)
-    : recurrent_(is_recurrent(layers)), lengths_(slots), written_(slots), filled_(slots) {
+                         std::uint32_t reach, PageTable& pages)
+    : recurrent_(is_recurrent(layers)), pages_(&pages), lengths_(slots), written_(slots), filled_(slots) {
   for (const KvLayer& layer : layers) {
     if (layer.window == 0) continue;
     const Ring ring{layer.window, kv_capacity(layer, context, reach)};
@@ -22,17 +22,24 @@ void SlotLengths::grow(std::size_t slot) {
   written_[slot] = std::max(written_[slot], lengths_[slot]);
 }
 
+void SlotLengths::set(std::size_t slot, std::uint64_t length) {
+  lengths_[slot] = length;
+  pages_->cut(static_cast<std::uint32_t>(slot), length);
+}
+
 void SlotLengths::clear(std::size_t slot) {
-  lengths_[slot] = written_[slot] = filled_[slot] = 0;
+  set(slot, 0);
+  written_[slot] = filled_[slot] = 0;
 }
 
 void SlotLengths::keep(std::size_t slot, std::uint64_t length, std::uint64_t written) {
-  lengths_[slot] = length;
+  set(slot, length);
   written_[slot] = std::max({written_[slot], length, written});
 }
 
 void SlotLengths::fill(std::size_t slot, std::uint64_t length) {
-  lengths_[slot] = written_[slot] = length;
+  set(slot, length);
+  written_[slot] = length;
   const bool all =
       std::all_of(rings_.begin(), rings_.end(), [&](const Ring& ring) { return length < ring.window; });
   filled_[slot] = all ? 0 : length;

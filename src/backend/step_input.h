@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace doppler {
@@ -24,5 +25,12 @@ struct StepInput {
     wants_logits.push_back(logits ? 1 : 0);
   }
 };
+
+// How many tokens each slot has in the step.
+inline std::map<std::uint32_t, std::uint64_t> tokens_by_slot(const StepInput& input) {
+  std::map<std::uint32_t, std::uint64_t> tokens;
+  for (const std::int32_t slot : input.slots) ++tokens[static_cast<std::uint32_t>(slot)];
+  return tokens;
+}
 
 }  // namespace doppler

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/kv_cache.h"
+#include "backend/cache_extent.h"
 #include "base/json.h"
 #include "base/log.h"
 

@@ -65,6 +65,7 @@ constexpr auto kLoadKnobs = std::to_array<Knob<LoadOptions>>({
     {"runtime.threads", member<&L::threads>},
     {"runtime.family", member<&L::family>},
     {"runtime.inference.kvcache.maxSeqLen", member<&L::context>},
+    {"runtime.inference.kvcache.positions", member<&L::cache_positions>},
     {"runtime.inference.kvcache.kvDtype", member<&L::kv_type>},
     {"runtime.cpu.exact", member<&L::exact>},
     {"runtime.cpu.target", member<&L::cpu_target>},

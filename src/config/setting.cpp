@@ -48,6 +48,13 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .off = "0",
      .meaning = "longest sequence in tokens; 0: the model's own, at most 4096",
      .flag = "--context"},
+    {.path = "runtime.inference.kvcache.positions",
+     .type = kWhole,
+     .fallback = "0",
+     .off = "0",
+     .meaning = "tokens for which all sequences together have room in the cache; 0: as many as each may use, "
+                "or as fit",
+     .flag = "--cache-positions"},
     {.path = "runtime.inference.kvcache.kvDtype",
      .type = kText,
      .fallback = "null",

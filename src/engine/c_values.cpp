@@ -61,6 +61,7 @@ doppler::LoadOptions load_options(const doppler_load_options* given) {
   options.threads = o.threads;
   options.context = o.context;
   options.sequences = o.sequences;
+  options.cache_positions = o.cache_positions;
   options.family = string_of(o.family);
   options.kv_type = string_of(o.kv_type);
   options.exact = o.exact;

@@ -49,7 +49,7 @@ Error corrupt(const std::filesystem::path& file, std::string_view what) {
 // A recurrent state that is not finite never becomes finite again.
 Status check_states(const std::filesystem::path& file, std::span<const std::byte> cache, std::uint64_t length,
                     const CacheIdentity& identity) {
-  return for_each_run(identity.layers, identity.type, length, identity.context, 1,
+  return for_each_run(identity.layers, identity.type, length, {.context = identity.context},
                       [&](const CacheRun& run) -> Status {
                         if (run.part == CachePart::kKeys || run.part == CachePart::kValues) return {};
                         for (std::uint64_t at = 0; at < run.count; at += sizeof(float)) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "doppler/doppler.h"
@@ -13,6 +14,13 @@
 #include "system/threads.h"
 
 namespace doppler {
+
+// What an engine knows of a sequence's use of the cache. For whoever has the turn.
+struct Tenant {
+  Session* session = nullptr;
+  int working = 0;              // calls under way
+  std::uint64_t last_call = 0;  // the number, among all, of the last that ended
+};
 
 struct EngineCore {
   Loaded loaded;
@@ -31,16 +39,19 @@ struct EngineCore {
   // thread computes.
   system::Mutex slots_mutex;
   std::vector<std::uint32_t> free_slots;
+  std::vector<Tenant*> tenants;
+  std::uint64_t calls = 0;  // that have ended: counted by whoever has the turn
+
+  // Clears what a closed sequence has left in the cache, or else what it has of the one, of those that rest,
+  // whose last call is longest ago; false: there is nothing. For whoever has the turn.
+  bool spare_cache();
 
   const tokenizer::Tokenizer* tokenizer() const { return loaded.tokenizer ? &*loaded.tokenizer : nullptr; }
   Backend& backend() const { return *loaded.backend; }
 };
 
 struct Sequence::State {
-  State(std::shared_ptr<EngineCore> of, std::uint32_t slot)
-      : core(std::move(of)), session(core->backend(), slot) {
-    session.share(&core->company);
-  }
+  State(std::shared_ptr<EngineCore> of, std::uint32_t slot);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -70,8 +81,25 @@ struct Sequence::State {
 
   // The turn of a call: first among those of this sequence, whose calls wait for each other even where
   // sequences generate together, then among all. Nothing where the call was cancelled before.
+  class Working {  // while it lives, the sequence does not rest
+   public:
+    Working() = default;
+    Working(EngineCore& core, Tenant& tenant) : core_(&core), tenant_(&tenant) { ++tenant.working; }
+    Working(Working&& other) noexcept : core_(other.core_), tenant_(std::exchange(other.tenant_, nullptr)) {}
+    Working& operator=(Working&&) = delete;
+    ~Working() {
+      if (tenant_ == nullptr) return;
+      --tenant_->working;
+      tenant_->last_call = ++core_->calls;
+    }
+
+   private:
+    EngineCore* core_ = nullptr;
+    Tenant* tenant_ = nullptr;
+  };
   struct Turn {
     Turns::Turn own, all;
+    Working working = {};  // ends before the turn does
     explicit operator bool() const { return static_cast<bool>(all); }
   };
   Result<Turn> take_turn(const CancelToken* cancel = nullptr);
@@ -82,6 +110,7 @@ struct Sequence::State {
   // The tokens of the sequence; the cache holds a prefix of them. Read from any thread.
   mutable system::Mutex tokens_mutex;
   std::vector<TokenId> tokens;
+  Tenant tenant;
 };
 
 // The error of a call on a moved-from handle; `what`: "engine" or "sequence".

@@ -33,6 +33,8 @@ std::shared_ptr<EngineCore> make_core(Loaded loaded, GenerateOptions defaults, C
   core->defaults = std::move(defaults);
   for (std::uint32_t slot = core->backend().options().slots; slot > 1; --slot)
     core->free_slots.push_back(slot - 1);
+  if (CacheAccess* const cache = core->backend().cache())
+    cache->on_shortage([it = core.get()](std::uint32_t) { return it->spare_cache(); });
   core->keep_notes();
   core->load_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return core;

@@ -18,8 +18,7 @@ Result<MemoryPlan> plan_memory(const Model& model, const Plan& plan, const Backe
                     .cache = 0,
                     .activations = 0,
                     .kv_type = std::string(kv_type_name(type))};
-  DOPPLER_ASSIGN(memory.cache, KvCache::bytes_needed(plan.kv_layers, options.context, options.slots,
-                                                     ring_reach(options), type));
+  DOPPLER_ASSIGN(memory.cache, KvCache::bytes_needed(plan.kv_layers, cache_extent(options), type));
   const BufferPlan buffers = plan_buffers(plan);
   memory.activations = ((Checked(buffers.extent(Rows::kAll)) * Checked(step_tokens(options)) +
                          Checked(buffers.extent(Rows::kWanted))) *

@@ -113,6 +113,7 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
   backend.context = choose_context(options.context, spec);
   backend.cut_tokens = options.cut_tokens;
   backend.slots = slots;
+  backend.cache_positions = options.cache_positions;
   backend.exact = options.exact;
   backend.cpu_target = options.cpu_target;
   backend.gpu = options.gpu;

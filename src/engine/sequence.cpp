@@ -43,17 +43,44 @@ Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared
   return state;
 }
 
+Sequence::State::State(std::shared_ptr<EngineCore> of, std::uint32_t slot)
+    : core(std::move(of)), session(core->backend(), slot) {
+  session.share(&core->company);
+  tenant.session = &session;
+  const system::Lock lock(core->slots_mutex);
+  core->tenants.push_back(&tenant);
+}
+
+bool EngineCore::spare_cache() {
+  const system::Lock lock(slots_mutex);
+  for (const std::uint32_t slot : free_slots) {
+    if (backend().length(slot) == 0) continue;
+    backend().clear(slot);
+    return true;
+  }
+  Tenant* longest_unused = nullptr;
+  for (Tenant* const tenant : tenants) {
+    if (tenant->working > 0 || tenant->session->cached().empty()) continue;
+    if (longest_unused == nullptr || tenant->last_call < longest_unused->last_call) longest_unused = tenant;
+  }
+  if (longest_unused == nullptr) return false;
+  longest_unused->session->clear();
+  return true;
+}
+
 Result<Sequence::State::Turn> Sequence::State::take_turn(const CancelToken* cancel) {
   // A call from a callback must not wait for a call that waits for this thread.
   const bool from_callback = core->turns.is_mine();
   DOPPLER_ASSIGN(Turns::Turn own, from_callback ? core->turns.take(cancel) : calls.take(cancel));
   if (!own) return Turn();
   DOPPLER_ASSIGN(Turns::Turn all, core->turns.take(cancel));
-  return Turn{std::move(own), std::move(all)};
+  if (!all) return Turn();
+  return Turn{std::move(own), std::move(all), Working(*core, tenant)};
 }
 
 Sequence::State::~State() {
   const system::Lock lock(core->slots_mutex);
+  std::erase(core->tenants, &tenant);
   core->free_slots.push_back(session.slot());
 }
 
@@ -239,10 +266,9 @@ Result<Sequence> Sequence::fork() const {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
   DOPPLER_ASSIGN(const State::Turn turn, state->take_turn());
-  DOPPLER_ASSIGN(const CachedSequence copy, read_sequence(state->session, state->held()));
   DOPPLER_ASSIGN(const std::shared_ptr<State> other, State::open(state->core));
-  DOPPLER_TRY(write_sequence(other->session, copy));
-  other->hold(copy.tokens);
+  DOPPLER_TRY(other->session.share_cache_of(state->session));
+  other->hold(state->held());
   return Sequence(other);
 }
 

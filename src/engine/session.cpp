@@ -112,6 +112,17 @@ void Session::clear() {
   borders_.clear();
 }
 
+Status Session::share_cache_of(const Session& other) {
+  clear();
+  if (other.cached_.empty()) return {};
+  CacheAccess* const cache = backend_.cache();
+  if (cache == nullptr)
+    return fail(ErrorCode::kUnsupported, "The {} backend does not give its cache away.", backend_.name());
+  DOPPLER_TRY(cache->share(other.slot_, slot_));
+  cached_ = other.cached_;
+  return {};
+}
+
 Result<std::span<const float>> Session::append(std::span<const TokenId> ids) {
   begin_trace_step();
   return feed(ids, ids.size());
@@ -246,6 +257,7 @@ Result<TokenId> Session::next() {
     }
   }
   const TokenId id = coming_[given_++];
+  if (id == kNoRoom) return std::unexpected(backend_.cache()->no_room(slot_));
   begin_trace_step();
   if (trace_wanted(Category::kKv, -1, trace_step_))
     trace_kv(backend_.plan(), backend_.options(), {slot_, cached_.size(), 1, trace_step_});

@@ -38,6 +38,9 @@ class Session {
   Result<std::span<const float>> prompt(std::span<const TokenId> ids, const CancelToken* cancel,
                                         std::size_t* reused);
 
+  // Makes the cache hold what that of `other` does; the two share it until they differ.
+  Status share_cache_of(const Session& other);
+
   // Makes the cache hold exactly `ids` as prompt() does, and computes no logits. A cancelled call leaves the
   // cache shorter.
   Status extend(std::span<const TokenId> ids, const CancelToken* cancel);
@@ -74,7 +77,8 @@ class Session {
                             const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id,
                             std::span<const TokenId> stops = {});
   // The next of these tokens; the token before it is then in the cache. Errors: kMismatch for logits that
-  // hold NaN or +Inf, or leave no token; those of the backend, after which the cache is empty.
+  // hold NaN or +Inf, or leave no token; kLimit where other sequences fill the cache; those of the backend,
+  // after which the cache is empty.
   Result<TokenId> next();
   // The logits that next() chose from, where show_logits() or the trace category sample asks for them; else
   // none.

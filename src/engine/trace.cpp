@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "backend/kv_cache.h"
+#include "backend/cache_extent.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -142,9 +142,11 @@ void trace_cache(const Backend& backend) {
   const std::vector<KvLayer>& layers = backend.plan().kv_layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const KvLayer& layer = layers[i];
-    const std::uint64_t positions = kv_capacity(layer, options.context, ring_reach(options));
-    const std::uint64_t bytes =
-        2 * positions * layer.kv_heads * kv_row_bytes(type, layer.head_dim) * options.slots;
+    const CacheExtent extent = cache_extent(options);
+    const bool paged = is_paged(layer, options.slots);
+    const std::uint64_t rows = extent.rows(layer).value_or(0),
+                        positions = paged ? rows : rows / options.slots;
+    const std::uint64_t bytes = 2 * rows * layer.kv_heads * kv_row_bytes(type, layer.head_dim);
     const std::uint64_t state_bytes = layer.recurrent_values() * sizeof(float) * options.slots;
     all += bytes + state_bytes;
     if (state_bytes > 0) {
@@ -159,9 +161,9 @@ void trace_cache(const Backend& backend) {
                        {"head_dim", layer.head_dim}, {"kv_type", kv_type_name(type)},
                        {"slots", options.slots},     {"bytes", bytes}};
     trace(Category::kBuffers, static_cast<int>(i),
-          fmt::format("KV cache: {} positions x {} heads x {} x keys and values in {}, {} slot(s): {}",
-                      positions, layer.kv_heads, layer.head_dim, kv_type_name(type), options.slots,
-                      human_bytes(bytes)),
+          fmt::format("KV cache: {} positions x {} heads x {} x keys and values in {}, {}{} slot(s): {}",
+                      positions, layer.kv_heads, layer.head_dim, kv_type_name(type),
+                      paged ? "shared by " : "", options.slots, human_bytes(bytes)),
           -1, data.dump());
   }
   const Json data = {{"bytes", all},

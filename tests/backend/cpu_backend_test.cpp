@@ -294,7 +294,7 @@ TEST_F(CpuBackendLimits, CountsTheMemoryItTakes) {
   ASSERT_OK_AND_ASSIGN(const auto small, make({.threads = 1, .context = 64}));
   ASSERT_OK_AND_ASSIGN(const auto large, make({.threads = 1, .context = 4096}));
   const auto kv_bytes = [&](std::uint64_t context) {
-    return *KvCache::bytes_needed(small->plan().kv_layers, context, 1, 256);
+    return *KvCache::bytes_needed(small->plan().kv_layers, {.context = context, .reach = 256});
   };
   EXPECT_EQ(small->memory().cache, kv_bytes(64));
   EXPECT_GT(small->memory().activations, 0u);

@@ -394,12 +394,18 @@ void AttentionOf::agrees_with_softmax(KvType type) {
     const std::vector<float>&k = keys.read, &v = stored_values.read;
     std::vector<float> scores(c.group * kAttentionChunk, kNan), largest(c.group), total(c.group),
         sum(c.group * c.head_dim);
+    // From `first` to the ring's end, in runs of as many as a page or fewer, then from its start.
+    std::vector<KvRun> runs;
+    const std::size_t row_bytes = kv_row_bytes(type, c.head_dim);
+    for (std::size_t p = 0; p < c.count;) {
+      const std::size_t place = (c.first + p) % c.capacity,
+                        count = std::min({c.count - p, c.capacity - place, 32 - place % 32});
+      runs.push_back({&keys.rows[place * row_bytes], &stored_values.rows[place * row_bytes], count});
+      p += count;
+    }
     const AttentionCall call{.queries = q.data(),
                              .type = type,
-                             .keys = keys.rows.data(),
-                             .values = stored_values.rows.data(),
-                             .capacity = c.capacity,
-                             .first = c.first,
+                             .runs = runs,
                              .count = c.count,
                              .group = c.group,
                              .head_dim = c.head_dim,
@@ -448,11 +454,9 @@ TEST_P(Kernel, AttentionPassesNanOnAndIgnoresChunksOfMinusInfinity) {
   float scores[kAttentionChunk], largest = 0, total = 0, sum[4];
   const float query[4] = {1, 0, 0, 0};
   const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  KvRun run{.keys = nullptr, .values = reinterpret_cast<const std::uint8_t*>(values), .count = 2};
   AttentionCall call{.queries = query,
-                     .keys = nullptr,
-                     .values = reinterpret_cast<const std::uint8_t*>(values),
-                     .capacity = 2,
-                     .first = 0,
+                     .runs = std::span(&run, 1),
                      .count = 2,
                      .group = 1,
                      .head_dim = 4,
@@ -462,13 +466,13 @@ TEST_P(Kernel, AttentionPassesNanOnAndIgnoresChunksOfMinusInfinity) {
                      .total = &total,
                      .sum = sum};
   const float with_nan[8] = {kNan, 0, 0, 0, 1, 0, 0, 0};
-  call.keys = reinterpret_cast<const std::uint8_t*>(with_nan);
+  run.keys = reinterpret_cast<const std::uint8_t*>(with_nan);
   kernels().attention->scores(call);
   kernels().attention->values(call);
   EXPECT_TRUE(std::isnan(total));
   const float hopeless[8] = {-kInf, 1, 1, 1, -kInf, 1, 1, 1};
   const float only_first[4] = {1, 1e-30f, 1e-30f, 1e-30f};
-  call.keys = reinterpret_cast<const std::uint8_t*>(hopeless), call.queries = only_first;
+  run.keys = reinterpret_cast<const std::uint8_t*>(hopeless), call.queries = only_first;
   kernels().attention->scores(call);
   kernels().attention->values(call);
   EXPECT_EQ(largest, -kInf);

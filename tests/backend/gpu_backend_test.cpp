@@ -327,7 +327,7 @@ TEST_F(GpuBackendLimits, CountsCacheWeightsAndActivationsApart) {
   ASSERT_OK_AND_ASSIGN(const auto large, try_make({.threads = 1, .context = 256, .max_step_tokens = 8}));
   const auto kv_bytes = [](const Backend& backend) {
     const BackendOptions& o = backend.options();
-    return *KvCache::bytes_needed(backend.plan().kv_layers, o.context, 1, 8, *o.kv_type);
+    return *KvCache::bytes_needed(backend.plan().kv_layers, {.context = o.context, .reach = 8}, *o.kv_type);
   };
   EXPECT_EQ(small->memory().cache, kv_bytes(*small));
   EXPECT_EQ(large->memory().cache, kv_bytes(*large));

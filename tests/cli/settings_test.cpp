@@ -18,6 +18,7 @@ Json options_of(const LoadOptions& load, const GenerateOptions& sampling, bool r
           {"runtime.threads", load.threads},
           {"runtime.family", load.family},
           {"runtime.inference.kvcache.maxSeqLen", load.context},
+          {"runtime.inference.kvcache.positions", load.cache_positions},
           {"runtime.inference.kvcache.kvDtype", load.kv_type},
           {"runtime.cpu.exact", load.exact},
           {"runtime.cpu.target", load.cpu_target},

@@ -239,7 +239,8 @@ TEST_F(SavedSequence, KeepsATextBeside) {
 TEST(SlotLengths, KnowWhatARingHasOverwritten) {
   const std::vector<KvLayer> layers = {{.kv_heads = 1, .head_dim = 4, .window = 0},
                                        {.kv_heads = 1, .head_dim = 4, .window = 5}};
-  SlotLengths slots(layers, 100, 2, 4);  // a ring of 8
+  PageTable pages(8, 2, 100);
+  SlotLengths slots(layers, 100, 2, 4, pages);  // a ring of 8
   for (int i = 0; i < 20; ++i) slots.grow(0);
   EXPECT_TRUE(slots.can_cut(0, 20));
   EXPECT_TRUE(slots.can_cut(0, 16)) << "the token at 16 looks back to 12, the oldest there";
@@ -260,6 +261,19 @@ TEST(SlotLengths, KnowWhatARingHasOverwritten) {
   EXPECT_FALSE(slots.can_cut(1, 9)) << "only what the next token sees was put in";
   slots.fill(1, 4);
   EXPECT_TRUE(slots.can_cut(1, 1));
+}
+
+TEST(SlotLengths, GivePagesBackWithTheTokens) {
+  PageTable pages(8, 2, 100);
+  SlotLengths slots({{.kv_heads = 1, .head_dim = 4, .window = 0}}, 100, 2, 4, pages);
+  ASSERT_OK(pages.reserve(0, 0, 100));
+  for (int i = 0; i < 70; ++i) slots.grow(0);
+  slots.keep(0, 70, 100);
+  EXPECT_EQ(pages.count(0), 3u);
+  slots.cut(0, 64);
+  EXPECT_EQ(pages.count(0), 2u);
+  slots.clear(0);
+  EXPECT_EQ(pages.free_pages(), 8u);
 }
 
 }  // namespace

@@ -88,8 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Engines, Speculates,
                                            SpeculationCase{"cpu", "olmoe_clip"},
                                            SpeculationCase{"cpu", "qwen2"},
                                            SpeculationCase{"reference", "gemma3"}),
-                         [](const auto& info) {
-                           return std::string(info.param.backend) + "_" + info.param.model;
+                         [](const auto& engine) {
+                           return std::string(engine.param.backend) + "_" + engine.param.model;
                          });
 
 // A prompt that the demo model's answer repeats: it is asked to go on with a story that it has just told.

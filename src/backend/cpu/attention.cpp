@@ -1,6 +1,7 @@
 #include "backend/cpu/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -83,15 +84,14 @@ struct Attention::Work {
     const auto head = static_cast<std::uint32_t>(kv_head);
     const std::uint64_t first = std::max(first_position(token), chunk * kAttentionChunk);
     const std::uint64_t last = std::min(position(token), (chunk + 1) * kAttentionChunk - 1);
-    const auto capacity = static_cast<std::size_t>(cache.capacity(call.layer));
+    const auto count = static_cast<std::size_t>(last - first + 1);
+    std::array<KvRun, KvCache::most_runs(kAttentionChunk)> runs;
+    const std::size_t run_count = cache.runs(call.layer, slot, head, first, count, runs);
     const State state(result, group);
     const AttentionCall kernel{.queries = call.q + head_place(token, kv_head, a.head_dim),
                                .type = cache.type(),
-                               .keys = cache.key(call.layer, slot, head, 0),
-                               .values = cache.value(call.layer, slot, head, 0),
-                               .capacity = capacity,
-                               .first = static_cast<std::size_t>(first % capacity),
-                               .count = static_cast<std::size_t>(last - first + 1),
+                               .runs = std::span(runs).first(run_count),
+                               .count = count,
                                .group = group,
                                .head_dim = a.head_dim,
                                .value_dim = a.out_dim(),

@@ -137,26 +137,16 @@ HWY_INLINE V sums_of(const V* v) {
 #endif
 }
 
-// Positions that lie side by side in the ring: those up to its end, then those from its start.
-struct Run {
-  std::size_t ring, count, chunk;  // first place in the ring, positions, first place in the chunk
-};
-struct Runs {
-  Run run[2];
-};
-Runs runs_of(const AttentionCall& call) {
-  const std::size_t before_end = std::min(call.count, call.capacity - call.first);
-  return {{{call.first, before_end, 0}, {0, call.count - before_end, before_end}}};
-}
-
 // Bytes of keys prefetched ahead of their use: those of some tiles, in the time that memory needs to answer.
 constexpr std::size_t kAhead = 2048;
 
-// kHeads x kPositions scores. Prefetches later keys and these positions' values on the way: one token reads
-// each of them once, from far away, and hardware follows streams of a head's few lines badly. Both go to L2.
+// kHeads x kPositions scores. Prefetches later keys, from `ahead` on, and these positions' values on the way:
+// one token reads each of them once, from far away, and hardware follows streams of a head's few lines badly.
+// Both go to L2.
 template <class Row, std::size_t kHeads, std::size_t kPositions>
 HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const std::uint8_t* keys,
-                           const std::uint8_t* values, std::size_t count, float* scores) {
+                           const std::uint8_t* values, const std::uint8_t* ahead, std::size_t count,
+                           float* scores) {
   constexpr std::size_t kSums = kHeads * kPositions, kPadded = (kSums + kLanes - 1) / kLanes * kLanes;
   const D d;
   const std::size_t dim = call.head_dim, row_bytes = kv_row_bytes(Row::kType, dim),
@@ -164,7 +154,7 @@ HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, cons
   V sum[kPadded];
   DOPPLER_UNROLL for (std::size_t i = 0; i < kPadded; ++i) sum[i] = hn::Zero(d);
   for (std::size_t line = 0; line < kPositions * row_bytes; line += 64) {
-    __builtin_prefetch(keys + kAhead + line, 0, 2);
+    __builtin_prefetch(ahead + line, 0, 2);
     __builtin_prefetch(values + line, 0, 2);
   }
   for (std::size_t i = 0; i < whole; i += kLanes) {
@@ -198,20 +188,24 @@ void score_heads(const AttentionCall& call, std::size_t head) {
   constexpr std::size_t kPositions = kTileSums / kHeads;
   const float* queries = call.queries + head * call.head_dim;
   float* scores = call.scores + head * kAttentionChunk;
-  for (const Run& run : runs_of(call).run) {
-    const std::size_t row_bytes = kv_row_bytes(Row::kType, call.head_dim);
-    const std::uint8_t* keys = call.keys + run.ring * row_bytes;
-    const std::uint8_t* values = call.values + run.ring * row_bytes;
+  const std::size_t row_bytes = kv_row_bytes(Row::kType, call.head_dim);
+  for (std::size_t r = 0; r < call.runs.size(); ++r) {
+    const KvRun& run = call.runs[r];
+    const std::size_t bytes = run.count * row_bytes;
+    // Of the next run, where this one ends before.
+    const std::uint8_t* const next = r + 1 < call.runs.size() ? call.runs[r + 1].keys - bytes : run.keys;
+    const auto ahead = [&](std::size_t at) { return (at + kAhead < bytes ? run.keys : next) + at + kAhead; };
     std::size_t p = 0;
     for (; p + kPositions <= run.count; p += kPositions) {
       const std::size_t at = p * row_bytes;
-      score_tile<Row, kHeads, kPositions>(call, queries, keys + at, values + at, kPositions,
-                                          scores + run.chunk + p);
+      score_tile<Row, kHeads, kPositions>(call, queries, run.keys + at, run.values + at, ahead(at),
+                                          kPositions, scores + p);
     }
     for (; p < run.count; ++p) {
       const std::size_t at = p * row_bytes;
-      score_tile<Row, kHeads, 1>(call, queries, keys + at, values + at, 1, scores + run.chunk + p);
+      score_tile<Row, kHeads, 1>(call, queries, run.keys + at, run.values + at, ahead(at), 1, scores + p);
     }
+    scores += run.count;
   }
 }
 
@@ -272,16 +266,16 @@ void weigh(const AttentionCall& call, std::size_t head) {
 }
 
 template <class Row, std::size_t kHeads, std::size_t kVectors>
-HWY_INLINE void value_tile(const AttentionCall& call, const Runs& runs, std::size_t head, std::size_t dim) {
+HWY_INLINE void value_tile(const AttentionCall& call, std::size_t head, std::size_t dim) {
   const D d;
   V sum[kHeads][kVectors];
   DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) {
     DOPPLER_UNROLL for (std::size_t v = 0; v < kVectors; ++v) sum[h][v] = hn::Zero(d);
   }
-  for (const Run& run : runs.run) {
-    const std::size_t row_bytes = kv_row_bytes(Row::kType, call.head_dim);
-    const std::uint8_t* values = call.values + run.ring * row_bytes;
-    const float* weights = call.scores + head * kAttentionChunk + run.chunk;
+  const std::size_t row_bytes = kv_row_bytes(Row::kType, call.head_dim);
+  const float* weights = call.scores + head * kAttentionChunk;
+  for (const KvRun& run : call.runs) {
+    const std::uint8_t* values = run.values;
     for (std::size_t p = 0; p < run.count; ++p, values += row_bytes) {
       V value[kVectors];
       DOPPLER_UNROLL for (std::size_t v = 0; v < kVectors; ++v) value[v] =
@@ -292,6 +286,7 @@ HWY_INLINE void value_tile(const AttentionCall& call, const Runs& runs, std::siz
             hn::MulAdd(weight, value[v], sum[h][v]);
       }
     }
+    weights += run.count;
   }
   DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) {
     DOPPLER_UNROLL for (std::size_t v = 0; v < kVectors; ++v) {
@@ -302,20 +297,19 @@ HWY_INLINE void value_tile(const AttentionCall& call, const Runs& runs, std::siz
 
 template <class Row, std::size_t kHeads>
 void value_heads(const AttentionCall& call, std::size_t head) {
-  const Runs runs = runs_of(call);
   std::size_t dim = 0;
   for (; dim + kTileVectors * kLanes <= call.value_dim; dim += kTileVectors * kLanes) {
-    value_tile<Row, kHeads, kTileVectors>(call, runs, head, dim);
+    value_tile<Row, kHeads, kTileVectors>(call, head, dim);
   }
-  for (; dim + kLanes <= call.value_dim; dim += kLanes) value_tile<Row, kHeads, 1>(call, runs, head, dim);
+  for (; dim + kLanes <= call.value_dim; dim += kLanes) value_tile<Row, kHeads, 1>(call, head, dim);
   for (; dim < call.value_dim; ++dim) {
     for (std::size_t h = head; h < head + kHeads; ++h) {
       float sum = 0;
-      for (const Run& run : runs.run) {
+      const float* weight = call.scores + h * kAttentionChunk;
+      for (const KvRun& run : call.runs) {
         for (std::size_t p = 0; p < run.count; ++p) {
-          sum += call.scores[h * kAttentionChunk + run.chunk + p] *
-                 Row::one(call.values + (run.ring + p) * kv_row_bytes(Row::kType, call.head_dim),
-                          call.head_dim, dim);
+          sum += *weight++ *
+                 Row::one(run.values + p * kv_row_bytes(Row::kType, call.head_dim), call.head_dim, dim);
         }
       }
       call.sum[h * call.value_dim + dim] = sum;

@@ -88,8 +88,7 @@ class CpuBackend final : public HostBackend {
     BackendOptions chosen = options;
     chosen.kv_type = choose_kv_type(options, plan, weights);
     chosen.max_step_tokens = step_tokens(options);
-    DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, options.context, options.slots,
-                                                  ring_reach(chosen), *chosen.kv_type));
+    DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, cache_extent(chosen), *chosen.kv_type));
     const bool quantised = std::ranges::any_of(
         weights.tensors(), [](const TensorView& weight) { return is_quantised(weight.dtype); });
     // What an engine of the same model has laid out needs no memory again.

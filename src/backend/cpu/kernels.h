@@ -67,9 +67,8 @@ inline constexpr std::size_t kAttentionChunk = 128;
 struct AttentionCall {
   const float* queries = nullptr;  // [group, head_dim]
   KvType type = KvType::kF32;
-  const std::uint8_t *keys = nullptr, *values = nullptr;  // the rings: capacity rows of kv_row_bytes()
-  // `count` positions from ring index `first`, 1..kAttentionChunk.
-  std::size_t capacity = 0, first = 0, count = 0;
+  std::span<const KvRun> runs = {};  // the positions, in order
+  std::size_t count = 0;             // of them all, 1..kAttentionChunk
   std::size_t group = 0, head_dim = 0;
   std::size_t value_dim = 0;  // values are the first of the head_dim in a row
   float scale = 1, softcap = 0;

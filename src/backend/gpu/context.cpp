@@ -1,4 +1,5 @@
 #include "backend/gpu/context.h"
+#include "backend/gpu/recorder.h"
 #include "backend/gpu/stopwatch.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/kv_cache.h"
+#include "backend/cache_extent.h"
 #include "base/checked.h"
 #include "base/text.h"
 
@@ -50,10 +51,11 @@ Status Context::allocate() {
                 "--backend cpu.",
                 plan.values[op.outputs[0]].width);
   }
-  DOPPLER_ASSIGN(step, device->make_filled("step", layout.bytes(), [](std::span<std::byte>) {}));
+  DOPPLER_TRY(allocate_pages());
+  const CacheExtent extent = cache_extent(options);
   for (const KvLayer& layer : plan.kv_layers) {
-    const std::uint64_t capacity = kv_capacity(layer, options.context, ring_reach(options));
-    const auto bytes = (Checked(capacity) * Checked(layer.kv_heads) * Checked(options.slots) *
+    const auto rows = extent.rows(layer);
+    const auto bytes = (Checked(rows.value_or(UINT64_MAX)) * Checked(layer.kv_heads) *
                         Checked(kv_row_bytes(*options.kv_type, layer.head_dim)))
                            .get();
     if (!bytes || *bytes > device->limits().binding_bytes) {
@@ -61,10 +63,14 @@ Status Context::allocate() {
           ErrorCode::kLimit,
           "The KV cache of a layer with {} positions in {} slots needs {}, but the GPU {} binds at most {}. "
           "Lower the context.",
-          capacity, options.slots, bytes ? human_bytes(*bytes) : "more than 2^64 bytes",
-          device->adapter().name, human_bytes(device->limits().binding_bytes));
+          kv_capacity(layer, extent.context, extent.reach), options.slots,
+          bytes ? human_bytes(*bytes) : "more than 2^64 bytes", device->adapter().name,
+          human_bytes(device->limits().binding_bytes));
     }
-    KvBuffers buffers{.capacity = static_cast<std::uint32_t>(capacity),
+    const bool paged = is_paged(layer, options.slots);
+    const std::uint64_t capacity = kv_capacity(layer, extent.context, extent.reach);
+    KvBuffers buffers{.capacity = paged ? kPagePositions : static_cast<std::uint32_t>(capacity),
+                      .paged = paged,
                       .keys = {},
                       .values = {},
                       .conv_state = {},
@@ -82,6 +88,93 @@ Status Context::allocate() {
     DOPPLER_ASSIGN(Buffer buffer, upload_floats(*device, "angles", angle_table(table, high_rows())));
     angles.push_back(std::move(buffer));
   }
+  return {};
+}
+
+// The pool of pages, its size where nobody chose one, and the buffer `step`, which has their table.
+Status Context::allocate_pages() {
+  std::uint64_t most = UINT64_MAX;  // pages that every layer's buffer has room for
+  for (const KvLayer& layer : plan.kv_layers) {
+    if (!is_paged(layer, options.slots)) continue;
+    const auto page_bytes = (Checked(kPagePositions) * Checked(layer.kv_heads) *
+                             Checked(kv_row_bytes(*options.kv_type, layer.head_dim)))
+                                .get();
+    most = std::min(most, page_bytes ? device->limits().binding_bytes / *page_bytes : 0);
+  }
+  const auto all = (Checked(pages_for(options.context)) * Checked(options.slots)).value_or(UINT64_MAX);
+  const bool paged = most != UINT64_MAX;
+  if (paged && options.cache_positions == 0 && all > most && most >= pages_for(options.context)) {
+    options.cache_positions = most * kPagePositions;
+    has_fewer_positions = true;
+  }
+  std::uint32_t count = 0;
+  if (paged) {
+    DOPPLER_ASSIGN(count, cache_extent(options).pages());
+    layout.table_rows = options.slots;
+    layout.page_row = static_cast<std::uint32_t>(pages_for(options.context));
+    if (layout.bytes() > device->limits().binding_bytes) {
+      return fail(
+          ErrorCode::kLimit,
+          "The numbers of the pages of {} sequences need {}, but the GPU {} binds at most {}. Lower the "
+          "context.",
+          options.slots, human_bytes(layout.bytes()), device->adapter().name,
+          human_bytes(device->limits().binding_bytes));
+    }
+    pages = PageTable(count, options.slots, options.context);
+    options.cache_positions = std::uint64_t{count} * kPagePositions;
+  } else {
+    options.cache_positions = options.context * options.slots;
+  }
+  // Kernels are measured before any sequence has pages: with others, as they have them then.
+  DOPPLER_ASSIGN(step, device->make_filled("step", layout.bytes(), [&](std::span<std::byte> words) {
+    for (std::size_t i = 0; paged && i + layout.page_table() < words.size() / 4; ++i) {
+      const std::uint32_t page = static_cast<std::uint32_t>(i % count);
+      std::memcpy(&words[(i + layout.page_table()) * 4], &page, 4);
+    }
+  }));
+  return {};
+}
+
+Status Context::reserve(std::uint32_t slot, std::uint64_t held, std::uint64_t length) {
+  DOPPLER_ASSIGN(const std::optional<PageCopy> copy, pages.reserve(slot, held, length));
+  if (copy) DOPPLER_TRY(copy_page(*copy));
+  if (!pages.take_changed(slot)) return {};
+  return device->write(step, (layout.page_table() + std::uint64_t{slot} * layout.page_row) * 4,
+                       std::as_bytes(pages.row(slot).first(pages.count(slot))));
+}
+
+Result<std::uint32_t> Context::reserve_some(std::uint32_t slot, std::uint64_t held, std::uint32_t most) {
+  for (std::uint64_t count = most; count > 0;) {
+    const Status reserved = reserve(slot, held, held + count);
+    if (reserved) return static_cast<std::uint32_t>(count);
+    if (reserved.error().code != ErrorCode::kLimit) return std::unexpected(reserved.error());
+    // Up to the end of a page, and page by page fewer.
+    const std::uint64_t end = held + count, less = (end - 1) / kPagePositions * kPagePositions;
+    count = less > held ? less - held : 0;
+  }
+  return 0;
+}
+
+// A buffer cannot be copied to itself, so the page goes through one of its own.
+Status Context::copy_page(const PageCopy& copy) {
+  std::uint64_t largest = 0;
+  const auto page_bytes = [&](std::size_t layer) {
+    const KvLayer& l = plan.kv_layers[layer];
+    return kPagePositions * l.kv_heads * kv_row_bytes(*options.kv_type, l.head_dim);
+  };
+  for (std::size_t i = 0; i < kv.size(); ++i)
+    largest = std::max<std::uint64_t>(largest, kv[i].paged ? page_bytes(i) : 0);
+  DOPPLER_ASSIGN(const Buffer between, device->make_buffer("a page's copy", largest));
+  Recorder recorder(*device);
+  for (std::size_t i = 0; i < kv.size(); ++i) {
+    const std::uint64_t bytes = page_bytes(i);
+    for (const Buffer* buffer : {&kv[i].keys, &kv[i].values}) {
+      if (!kv[i].paged || !*buffer) continue;
+      recorder.copy(*buffer, copy.from * bytes, between, 0, bytes);
+      recorder.copy(between, 0, *buffer, copy.to * bytes, bytes);
+    }
+  }
+  DOPPLER_TRY(recorder.submit());
   return {};
 }
 

@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cache_extent.h"
 #include "backend/gpu/device.h"
 #include "backend/gpu/gemv_shape.h"
 #include "backend/gpu/kernel.h"
 #include "backend/gpu/provider.h"
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/weights.h"
+#include "backend/page_table.h"
 #include "base/thread_pool.h"
 #include "plan/fuse.h"
 
@@ -30,9 +32,10 @@ inline constexpr std::string_view kGpuPasses[] = {
     kPassDecodeRoute,    kPassDecodeExperts,   kPassDecodeDelta, kPassDecodeGatedNorm};
 
 // The buffer `step` describes a step's tokens: words 0 to 7 are counts, then come four lists of
-// max_step_tokens words.
+// max_step_tokens words, and then the table of pages, a row for each slot (shaders/kv.wgsl).
 struct StepLayout {
-  std::uint32_t tokens = 0;  // room for so many
+  std::uint32_t tokens = 0;                    // room for so many
+  std::uint32_t table_rows = 0, page_row = 0;  // page_row: words of a row
   static constexpr std::uint32_t kHeader = 8;
   static constexpr std::uint32_t kCount = 0, kWantedCount = 1, kLongest = 2;
   static constexpr std::uint32_t kCounted = 3;  // tokens that a continuation has given its ring
@@ -41,12 +44,16 @@ struct StepLayout {
   std::uint32_t positions() const { return kHeader + tokens; }
   std::uint32_t slots() const { return kHeader + 2 * tokens; }
   std::uint32_t wanted() const { return kHeader + 3 * tokens; }
-  std::uint64_t bytes() const { return (kHeader + 4 * std::uint64_t{tokens}) * 4; }
+  std::uint32_t page_table() const { return kHeader + 4 * tokens; }
+  std::uint64_t bytes() const {
+    return (std::uint64_t{page_table()} + std::uint64_t{table_rows} * page_row) * 4;
+  }
 };
 
-// One layer's cache: [slot][kv_head][position % capacity][head_dim].
+// One layer's cache: [block][kv_head][position % capacity][head_dim], where a block is a slot's, or a page.
 struct KvBuffers {
   std::uint32_t capacity = 0;
+  bool paged = false;
   Buffer keys, values;
   // Of a recurrent layer, slot after slot: see KvLayer.
   Buffer conv_state, state;
@@ -82,7 +89,9 @@ struct Context {
   StepLayout layout;
   Buffer step;
   std::vector<KvBuffers> kv;
-  std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
+  PageTable pages;
+  bool has_fewer_positions = false;  // than the slots may use, because no more fit
+  std::vector<Buffer> angles;        // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
   std::string one_by_one;  // why single tokens run op by op; empty where groups of ops are one kernel
@@ -124,10 +133,18 @@ struct Context {
   // Quantised weights are multiplied with 8-bit activations.
   bool eight_bits(const GpuMatrix& matrix) const { return matrix.format.quantised() && !options.exact; }
 
-  // The words of `step` for token 0 alone, id 0 at position 0 of slot 0.
-  std::vector<std::uint32_t> first_step() const { return std::vector<std::uint32_t>(layout.bytes() / 4, 0); }
+  // The words of `step` in front of the table of pages, for token 0 alone, id 0 at position 0 of slot 0.
+  std::vector<std::uint32_t> first_step() const { return std::vector<std::uint32_t>(layout.page_table(), 0); }
+
+  // Gives a slot the pages of its first `length` positions, of which those from `held` on are to be written
+  // by what is submitted next. Errors: kLimit where there are too few; those of the device.
+  Status reserve(std::uint32_t slot, std::uint64_t held, std::uint64_t length);
+  // The same for as many positions as there are pages for, `most` at most: returns how many.
+  Result<std::uint32_t> reserve_some(std::uint32_t slot, std::uint64_t held, std::uint32_t most);
 
   Status allocate();
+  Status allocate_pages();
+  Status copy_page(const PageCopy& copy);
   Status allocate_states(const KvLayer& layer, KvBuffers& buffers) const;
   // Uploads the matrices that are not on the device yet.
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);

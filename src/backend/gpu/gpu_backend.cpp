@@ -111,6 +111,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     if (is_continuing())
       return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
     if (is_together()) DOPPLER_TRY(make_way(input));
+    DOPPLER_TRY(reserve(input));
     trace_kv(plan(), options(), input, lengths_.all());
     wanted_.clear();
     for (std::size_t t = 0; t < input.size(); ++t) {
@@ -212,6 +213,18 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   Status make_sequences() {
     if (sequences_) return {};
     DOPPLER_ASSIGN(sequences_, SequencesRunner::create(context_, *batch_, most_together()));
+    return {};
+  }
+
+  // Pages for the step's tokens; where they run out, no slot keeps any for tokens that it did not get.
+  Status reserve(const StepInput& input) {
+    const auto tokens = tokens_by_slot(input);
+    for (const auto& [slot, count] : tokens) {
+      if (Status reserved = context_.reserve(slot, lengths_[slot], lengths_[slot] + count); !reserved) {
+        for (const auto& [other, unused] : tokens) context_.pages.cut(other, lengths_[other]);
+        return reserved;
+      }
+    }
     return {};
   }
 
@@ -381,7 +394,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
         taps_(*context_.device),
-        lengths_(context_.plan.kv_layers, options.context, options.slots, ring_reach(options)) {}
+        lengths_(context_.plan.kv_layers, options.context, options.slots, ring_reach(options),
+                 context_.pages) {}
 
   static Status check_kv(const Plan& plan, const BackendOptions& options) {
     if (options.kv_type == KvType::kQ8_0) {
@@ -407,6 +421,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
                   context_.device->adapter().name, most);
     }
     DOPPLER_TRY(context_.allocate());
+    if (context_.has_fewer_positions) note(fewer_positions(options()));
     const std::uint64_t row_bytes = std::uint64_t{plan().vocab_size} * 4;
     const std::uint64_t rows = std::clamp<std::uint64_t>(
         std::min(kMostLogitBytes, context_.device->limits().binding_bytes) / row_bytes, 1, tokens);

@@ -1,5 +1,6 @@
 #include "backend/gpu/gpu_cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -7,11 +8,13 @@
 
 namespace doppler::gpu {
 
-std::uint64_t GpuCache::slot_begins(std::size_t layer, CachePart part, std::uint32_t slot) const {
-  const KvLayer& kv = context_.plan.kv_layers[layer];
-  if (part == CachePart::kConvState) return slot * kv.conv_values() * sizeof(float);
-  if (part == CachePart::kState) return slot * kv.state * sizeof(float);
-  return std::uint64_t{slot} * context_.kv[layer].capacity * kv.kv_heads *
+std::uint64_t GpuCache::begin_of(const CacheRun& run, std::uint32_t slot) const {
+  const KvLayer& kv = context_.plan.kv_layers[run.layer];
+  if (run.part == CachePart::kConvState) return slot * kv.conv_values() * sizeof(float);
+  if (run.part == CachePart::kState) return slot * kv.state * sizeof(float);
+  const KvBuffers& buffers = context_.kv[run.layer];
+  const std::uint64_t block = buffers.paged ? context_.pages.page(slot, run.position) : slot;
+  return ((block * kv.kv_heads + run.kv_head) * buffers.capacity + run.position % buffers.capacity) *
          kv_row_bytes(*context_.options.kv_type, kv.head_dim);
 }
 
@@ -33,7 +36,7 @@ const Buffer& GpuCache::buffer_of(const CacheRun& run) const {
 Status GpuCache::for_each_run(std::uint64_t length,
                               const std::function<Status(const CacheRun&)>& visit) const {
   return doppler::for_each_run(context_.plan.kv_layers, *context_.options.kv_type, length,
-                               context_.options.context, ring_reach(context_.options), visit);
+                               cache_extent(context_.options), visit);
 }
 
 Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {
@@ -49,8 +52,7 @@ Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {
     DOPPLER_ASSIGN(const Buffer back, context_.device->make_read_back("cache", count));
     Recorder recorder(*context_.device);
     for (const CacheRun& run : runs) {
-      recorder.copy(buffer_of(run), slot_begins(run.layer, run.part, slot) + run.in_slot, back,
-                    run.in_bytes - begin, run.count);
+      recorder.copy(buffer_of(run), begin_of(run, slot), back, run.in_bytes - begin, run.count);
     }
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
     runs.clear();
@@ -75,7 +77,7 @@ Result<std::vector<std::byte>> GpuCache::read_states(std::uint32_t slot) {
   DOPPLER_ASSIGN(const Buffer back, context_.device->make_read_back("states", states.size()));
   Recorder recorder(*context_.device);
   DOPPLER_TRY(for_each_state(layers(), [&](const CacheRun& run) -> Status {
-    recorder.copy(buffer_of(run), slot_begins(run.layer, run.part, slot), back, run.in_bytes, run.count);
+    recorder.copy(buffer_of(run), begin_of(run, slot), back, run.in_bytes, run.count);
     return {};
   }));
   DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
@@ -87,17 +89,39 @@ Result<std::vector<std::byte>> GpuCache::read_states(std::uint32_t slot) {
 
 Status GpuCache::write_states(std::uint32_t slot, std::span<const std::byte> states) {
   return for_each_state(layers(), [&](const CacheRun& run) -> Status {
-    return context_.device->write(buffer_of(run), slot_begins(run.layer, run.part, slot),
+    return context_.device->write(buffer_of(run), begin_of(run, slot),
                                   states.subspan(run.in_bytes, run.count));
   });
+}
+
+// A buffer cannot be copied to itself, so each part goes through one of its own.
+Status GpuCache::copy_unpaged(std::uint32_t from, std::uint32_t to) {
+  std::vector<CacheRun> runs;
+  std::uint64_t total = 0;
+  DOPPLER_TRY(for_each_unpaged_run(layers(), *context_.options.kv_type, lengths_[from],
+                                   cache_extent(context_.options), [&](const CacheRun& run) -> Status {
+                                     runs.push_back(run);
+                                     total = std::max(total, run.count);
+                                     return {};
+                                   }));
+  if (runs.empty()) return {};
+  DOPPLER_ASSIGN(const Buffer between, context_.device->make_buffer("a slot's copy", total));
+  Recorder recorder(*context_.device);
+  for (const CacheRun& run : runs) {
+    recorder.copy(buffer_of(run), begin_of(run, from), between, 0, run.count);
+    recorder.copy(between, 0, buffer_of(run), begin_of(run, to), run.count);
+  }
+  DOPPLER_TRY(recorder.submit());
+  return {};
 }
 
 Status GpuCache::write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) {
   DOPPLER_TRY(check_cache_bytes(context_.plan.kv_layers, *context_.options.kv_type, context_.options.context,
                                 length, bytes.size()));
   lengths_.clear(slot);
+  DOPPLER_TRY(context_.reserve(slot, 0, length));
   DOPPLER_TRY(for_each_run(length, [&](const CacheRun& run) -> Status {
-    return context_.device->write(buffer_of(run), slot_begins(run.layer, run.part, slot) + run.in_slot,
+    return context_.device->write(buffer_of(run), begin_of(run, slot),
                                   bytes.subspan(run.in_bytes, run.count));
   }));
   lengths_.fill(slot, length);

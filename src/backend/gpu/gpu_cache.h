@@ -19,8 +19,9 @@ class GpuCache final : public CacheAccess {
  private:
   std::span<const KvLayer> layers() const override { return context_.plan.kv_layers; }
   Status write_states(std::uint32_t slot, std::span<const std::byte> states) override;
-  // Offset of a slot's first byte in the buffer of a layer's keys or values.
-  std::uint64_t slot_begins(std::size_t layer, CachePart part, std::uint32_t slot) const;
+  Status copy_unpaged(std::uint32_t from, std::uint32_t to) override;
+  // Offset of a run's first byte in the buffer of its layer's part.
+  std::uint64_t begin_of(const CacheRun& run, std::uint32_t slot) const;
   const Buffer& buffer_of(const CacheRun& run) const;
   Status for_each_run(std::uint64_t length, const std::function<Status(const CacheRun&)>& visit) const;
   Context& context_;

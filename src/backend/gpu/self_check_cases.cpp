@@ -395,17 +395,28 @@ Case attention_case(const Values& v) {
       std::clamp<std::size_t>(kMostCacheBytes / std::max<std::size_t>(head_bytes, 1), 1, kv_heads);
   const std::size_t heads = all_heads / kv_heads * fit;
   // Two tiles of positions and a bit, if the cache holds them; beyond its window if it has one.
-  const std::size_t end = std::min<std::size_t>(capacity, 2 * v["THREADS"] + 3);
+  const bool paged = v["PAGE_TABLE"] != 0;
+  const std::size_t most = paged ? capacity * v["PAGE_ROW"] : capacity;
+  const std::size_t end = std::min<std::size_t>(most, 2 * v["THREADS"] + 3);
+  // The pages in which positions lie come in the wrong order.
+  const std::size_t blocks = paged ? (end + capacity - 1) / capacity : 1;
+  const auto row_of = [&](std::size_t head, std::size_t p) {
+    const std::size_t block = blocks - 1 - p / capacity;
+    return (block * kv_heads + head) * capacity + p % capacity;
+  };
   const std::size_t position = end - 1;
   const AttentionParams seen{.window = static_cast<std::uint32_t>(v["WINDOW"]), .chunked = v["CHUNKED"] != 0};
   const std::size_t begin = seen.first_seen(position);
   Sequence sequence;
   Case c;
-  const std::size_t rows = fit < kv_heads ? (fit - 1) * capacity + end : fit * capacity;
+  const std::size_t rows = paged            ? blocks * kv_heads * capacity
+                           : fit < kv_heads ? (fit - 1) * capacity + end
+                                            : fit * capacity;
   // Numbers where the positions lie, zeros in the rest of the ring.
   std::vector<float> keys(rows * dim), values(rows * dim);
   for (std::size_t head = 0; head < fit; ++head) {
-    for (std::size_t i = head * capacity * dim; i < (head * capacity + end) * dim; ++i) {
+    for (std::size_t n = 0; n < end * dim; ++n) {
+      const std::size_t i = row_of(head, n / dim) * dim + n % dim;
       keys[i] = sequence.number(), values[i] = sequence.number();
       if (half) keys[i] = f16_to_f32(f32_to_f16(keys[i])), values[i] = f16_to_f32(f32_to_f16(values[i]));
     }
@@ -424,20 +435,22 @@ Case attention_case(const Values& v) {
   c.input("q", q);
   const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? all_heads : 0);
   if (!sinks.empty()) c.input("sinks", sinks);
-  std::vector<std::uint32_t> step(std::max(v["SLOTS"], v["POSITIONS"]) + 1, 0);
+  std::vector<std::uint32_t> step(std::max({v["SLOTS"], v["POSITIONS"], v["PAGE_TABLE"] + blocks}) + 1, 0);
   step[v["POSITIONS"]] = static_cast<std::uint32_t>(position);
+  for (std::size_t i = 0; paged && i < blocks; ++i)
+    step[v["PAGE_TABLE"] + i] = static_cast<std::uint32_t>(blocks - 1 - i);
   step[2] = std::max(step[2], static_cast<std::uint32_t>(end));
   c.inputs["step"] = step;
   c.outputs["out"] = v["OUT_OFFSET"] + all_heads * dim;
   c.groups = {static_cast<std::uint32_t>(heads), 1, 1};
   for (std::size_t h = 0; h < heads; ++h) {
-    const std::size_t first = h / (all_heads / kv_heads) * capacity;
+    const std::size_t head = h / (all_heads / kv_heads);
     std::vector<double> shares;
     double total = sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[h]));
     for (std::size_t p = begin; p < end; ++p) {
       double score = 0;
       for (std::size_t d = 0; d < dim; ++d)
-        score += static_cast<double>(q[v["Q_OFFSET"] + h * dim + d]) * keys[(first + p) * dim + d];
+        score += static_cast<double>(q[v["Q_OFFSET"] + h * dim + d]) * keys[row_of(head, p) * dim + d];
       score *= v.number("SCALE_BITS");
       if (v["SOFTCAP"] != 0) score = v.number("SOFTCAP_BITS") * std::tanh(score / v.number("SOFTCAP_BITS"));
       score += alibi_of(v, h, p, position);
@@ -447,7 +460,7 @@ Case attention_case(const Values& v) {
     for (std::size_t d = 0; d < v["VALUE_DIM"]; ++d) {
       double sum = 0;
       for (std::size_t p = begin; p < end; ++p)
-        sum += shares[p - begin] / total * values[(first + p) * dim + d];
+        sum += shares[p - begin] / total * values[row_of(head, p) * dim + d];
       // Values are at most one; a position left out is a share of 1/300 or so.
       c.expected.push_back({v["OUT_OFFSET"] + h * v["VALUE_DIM"] + d, sum, 3e-5});
     }

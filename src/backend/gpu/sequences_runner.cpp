@@ -174,11 +174,43 @@ Status SequencesRunner::write_rows() {
   return write(table_, 0, table);
 }
 
-Status SequencesRunner::submit() {
+// Pages for so many steps, or for fewer: returns how many. One that has none for the next is ended as soon as
+// nothing is under way; until then none goes on.
+Result<std::uint32_t> SequencesRunner::reserve(std::uint32_t steps) {
+  const std::uint64_t flying = submitted_ - received_;
+  const auto some_for = [&](const Row& row, std::uint32_t most) -> Result<std::uint32_t> {
+    const std::uint64_t left = row.left > flying ? row.left - flying : 0;
+    const auto wanted = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, left));
+    DOPPLER_ASSIGN(const std::uint32_t got,
+                   context_->reserve_some(row.slot, row.begin + row.given + flying, wanted));
+    return got == wanted ? most : got;
+  };
+  // The next token of each comes before the later ones of any.
+  bool all = true;
+  for (const std::size_t index : listed_) {
+    Row& row = rows_[index];
+    DOPPLER_ASSIGN(const std::uint32_t got, some_for(row, 1));
+    if (got > 0) continue;
+    all = false;
+    if (flying > 0) break;
+    row.left = 0;
+    stale_ = true;
+    coming_.push_back({row.slot, kNoRoom});
+  }
+  if (!all) return 0;
+  for (const std::size_t index : listed_) {
+    DOPPLER_ASSIGN(steps, some_for(rows_[index], steps));
+  }
+  return steps;
+}
+
+Result<bool> SequencesRunner::submit() {
   const auto at = static_cast<std::uint32_t>(submitted_ % kRingSteps);
   // The first are short, so that the GPU has work while the next are recorded.
-  const auto steps = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+  const auto wanted = static_cast<std::uint32_t>(std::min<std::uint64_t>(
       {std::max(1u, context_->options.gpu.submit_tokens), submitted_ + 1, most_left(), kRingSteps - at}));
+  DOPPLER_ASSIGN(const std::uint32_t steps, reserve(wanted));
+  if (steps == 0) return false;
   Flight flight{.steps = steps};
   const std::uint64_t entry = std::uint64_t{most_} * 4;
   if (spare_.empty()) {
@@ -205,7 +237,7 @@ Status SequencesRunner::submit() {
   DOPPLER_ASSIGN(flight.submission, recorder.submit());
   submitted_ += steps;
   flights_.push_back(std::move(flight));
-  return {};
+  return true;
 }
 
 // Takes the oldest flight's tokens, up to each sequence's end.
@@ -262,7 +294,10 @@ Result<std::span<const SlotToken>> SequencesRunner::next_tokens() {
       DOPPLER_TRY(write_rows());
     }
     // One submission runs while the results of the one before are looked at.
-    while (flights_.size() < 2 && most_left() > 0) DOPPLER_TRY(submit());
+    bool room = true;
+    while (room && flights_.size() < 2 && most_left() > 0) {
+      DOPPLER_ASSIGN(room, submit());
+    }
     return flights_.empty() ? Status() : receive();
   };
   if (Status status = run(); !status) return std::unexpected(fail_all(std::move(status)).error());

@@ -71,7 +71,9 @@ class SequencesRunner {
   Result<std::size_t> free_chooser();
   Result<std::vector<FixedDispatch>> body(std::uint32_t count);
   Status write_rows();
-  Status submit();
+  // False where nothing was submitted: sequences have no room in the cache, or have ended.
+  Result<bool> submit();
+  Result<std::uint32_t> reserve(std::uint32_t steps);
   Status receive();
   Status fail_all(Status status);
   std::uint64_t most_left() const;

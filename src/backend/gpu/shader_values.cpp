@@ -46,7 +46,12 @@ void add_cache(const Context& context, const Op& attention, ShaderValues& values
   values["KV_HALF"] = context.options.kv_type == KvType::kF16 ? 1 : 0;
   values["DIM"] = a.head_dim;
   values["KV_HEADS"] = a.kv_heads;
-  values["CAPACITY"] = context.kv[a.cache_of(attention.layer)].capacity;
+  const KvBuffers& kv = context.kv[a.cache_of(attention.layer)];
+  values["CAPACITY"] = kv.capacity;
+  if (kv.paged) {
+    values["PAGE_TABLE"] = context.layout.page_table();
+    values["PAGE_ROW"] = context.layout.page_row;
+  }
   values["SLOTS"] = context.layout.slots();
   values["POSITIONS"] = context.layout.positions();
 }

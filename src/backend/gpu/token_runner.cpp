@@ -222,15 +222,18 @@ Result<std::uint64_t> TokenRunner::go_back(std::uint32_t slot, std::uint64_t len
   return newest->length;
 }
 
-Status TokenRunner::submit_tokens() {
+Result<bool> TokenRunner::submit_tokens() {
   const DecodeProgram& program = *flying_->program;
   const TapRing* taps = program.taps();
   const auto at = static_cast<std::uint32_t>(flying_->submitted % DecodeProgram::kRing);
   // The first are short, so that the GPU has work while the next are recorded: as many as went before, plus
   // one.
-  const auto tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+  const auto wanted = static_cast<std::uint32_t>(std::min<std::uint64_t>(
       {std::max(1u, context_->options.gpu.submit_tokens), flying_->submitted + 1, flying_->left,
        DecodeProgram::kRing - at, taps != nullptr ? taps->tokens() : UINT32_MAX}));
+  DOPPLER_ASSIGN(const std::uint32_t tokens,
+                 context_->reserve_some(flying_->slot, flying_->begin + flying_->submitted, wanted));
+  if (tokens == 0) return false;
   Flight flight{.submission = 0, .first = flying_->submitted, .tokens = tokens, .back = {}, .taps_back = {}};
   DOPPLER_ASSIGN(flight.back, back_buffer(spare_, "tokens", DecodeProgram::kRing * 4));
   Recorder recorder(*context_->device);
@@ -254,14 +257,20 @@ Status TokenRunner::submit_tokens() {
   flying_->submitted += tokens;
   flying_->left -= tokens;
   flying_->flights.push_back(std::move(flight));
-  return {};
+  return true;
 }
 
 Result<std::span<const TokenId>> TokenRunner::next_tokens() {
   // One submission runs while the results of the one before are looked at.
-  while (flying_->flights.size() < 2 && flying_->left > 0) DOPPLER_TRY(submit_tokens());
+  bool room = true;
+  while (room && flying_->flights.size() < 2 && flying_->left > 0) {
+    DOPPLER_ASSIGN(room, submit_tokens());
+  }
   tokens_.clear();
-  if (flying_->flights.empty()) return std::span<const TokenId>();
+  if (flying_->flights.empty()) {
+    if (!room) tokens_.push_back(kNoRoom);
+    return std::span<const TokenId>(tokens_);
+  }
   Flight flight = std::move(flying_->flights.front());
   flying_->flights.erase(flying_->flights.begin());
   tokens_.resize(flight.tokens);

@@ -51,6 +51,7 @@ class TokenRunner {
   bool is_continuing() const { return flying_.has_value(); }
   // `step` describes the continuation's first token; `length` is what the slot's cache holds before it.
   Status begin(const Continuation& continuation, std::uint64_t length);
+  // As Continuer::next_tokens().
   Result<std::span<const TokenId>> next_tokens();
   struct Ended {
     std::uint32_t slot = 0;
@@ -93,7 +94,8 @@ class TokenRunner {
   static constexpr std::size_t kSnapshots = 3;
   Status keep_snapshot(Recorder& recorder);
   Result<std::uint64_t> go_back(std::uint32_t slot, std::uint64_t length);
-  Status submit_tokens();
+  // False where the cache has no room for another token.
+  Result<bool> submit_tokens();
   Status show(const Flight& flight);
   Result<Buffer> back_buffer(std::vector<Buffer>& spare, std::string_view label, std::uint64_t bytes);
 

@@ -140,8 +140,7 @@ Result<std::unique_ptr<Backend>> make_reference_backend_for_plan(Plan plan, cons
   DOPPLER_TRY(check_plan(plan, weights));
   BackendOptions chosen = options;
   chosen.max_step_tokens = step_tokens(options);
-  DOPPLER_ASSIGN(KvCache cache,
-                 KvCache::create(plan.kv_layers, options.context, options.slots, ring_reach(chosen)));
+  DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, cache_extent(chosen)));
   chosen.kv_type = cache.type();
   chosen.shared.reset();  // it reads weights in place
   return std::make_unique<ReferenceBackend>(std::move(plan), weights, std::move(chosen), std::move(cache));

@@ -48,8 +48,7 @@ Result<std::vector<float>> read_state(Backend& backend, std::uint32_t slot, std:
     DOPPLER_ASSIGN(const std::vector<std::byte> bytes, cache->read(slot));
     const BackendOptions& options = backend.options();
     DOPPLER_TRY(for_each_run(backend.plan().kv_layers, options.kv_type.value_or(KvType::kF32),
-                             backend.length(slot), options.context, ring_reach(options),
-                             [&](const CacheRun& run) -> Status {
+                             backend.length(slot), cache_extent(options), [&](const CacheRun& run) -> Status {
                                if (run.layer != layer || run.part != part) return {};
                                values.resize(run.count / sizeof(float));
                                std::memcpy(values.data(), &bytes[run.in_bytes], run.count);

@@ -100,8 +100,8 @@ Result<Outcome> check_memory(const Examination& e) {
   const BackendOptions& options = e.subject.options;
   DOPPLER_ASSIGN(const Plan plan, e.subject.make_plan(options.context));
   const KvType type = choose_kv_type(options, plan, e.subject.weights);
-  DOPPLER_ASSIGN(const std::uint64_t cache, KvCache::bytes_needed(plan.kv_layers, options.context,
-                                                                  options.slots, ring_reach(options), type));
+  DOPPLER_ASSIGN(const std::uint64_t cache,
+                 KvCache::bytes_needed(plan.kv_layers, cache_extent(options), type));
   return Outcome::ok(fmt::format("weights {}, KV cache {} ({}) at a context of {}",
                                  human_bytes(e.subject.model->files.tensors.total_bytes()),
                                  human_bytes(cache), kv_type_name(type), options.context));

@@ -3,7 +3,7 @@
 // scores, a dimension a thread for the values, softmax online. Workgroups: x over heads, y over tokens.
 // Source: Vaswani et al. (2017); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 //
-// Template values (op_kernels.cpp, shader_values.cpp): HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl;
+// Template values (op_kernels.cpp, shader_values.cpp): HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF, PAGE_TABLE, PAGE_ROW see kv.wgsl;
 // VALUE_DIM the first dims of a row of values, which count;
 // WINDOW newest positions that are seen (0: all), or CHUNKED of the WINDOW positions from its last multiple on; SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped; ALIBI 1: see alibi.wgsl;
 // EMIT_SCORES 1: scores are stored; SLOTS, POSITIONS words of `step` where the tokens' slots and positions begin.

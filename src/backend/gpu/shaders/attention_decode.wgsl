@@ -7,7 +7,7 @@
 // Template values (decode_attention.cpp):
 //   LP threads that share a position's score: 1 to 16, a power of two; PG groups of positions for the values: 1 to 32
 //   CHUNK positions at a time; HEADS_AT_ONCE heads whose sums are added at a time, as workgroup memory allows
-//   HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl; MOST_SPLITS, WINDOW see splits.wgsl
+//   HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF, PAGE_TABLE, PAGE_ROW see kv.wgsl; MOST_SPLITS, WINDOW see splits.wgsl
 //   PAIRS that turn (0: no rotation), HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; QK_NORM 1: q and k have norms
 //   SCALE_BITS, SOFTCAP_BITS, EPS_BITS bits of a float; SOFTCAP 1: scores are capped; ALIBI 1: see alibi.wgsl; SLOTS, POSITIONS words of `step`
 //   Q_OFFSET, K_OFFSET, V_OFFSET floats of qkv where the heads of each begin; EMIT_ROPE, EMIT_NORM 1: stored for taps
@@ -61,6 +61,7 @@
 #include "rope_angle.wgsl"
 #endif
 #include "splits.wgsl"
+#include "kv.wgsl"
 #if ALIBI
 #include "alibi.wgsl"
 #endif
@@ -73,10 +74,6 @@ var<workgroup> running : array<vec2f, ${G}>;          // maximum and sum of shar
 var<workgroup> fades : array<f32, ${G}>;              // factor of the sums so far, since the maximum grew
 var<workgroup> sums : array<vec4f, ${HEADS_AT_ONCE * THREADS}>;  // [h][pg][quad]
 
-// The row of a position in the cache, in units of DIM values.
-fn row_of(slot : u32, kv_head : u32, position : u32) -> u32 {
-  return (slot * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + position % ${CAPACITY}u;
-}
 // Rounded to what the cache can hold.
 fn as_cached(v : vec4f) -> vec4f {
 #if KV_HALF
@@ -232,13 +229,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for i in 0..PASSES
   // p: position in the chunk; kr: the thread's first element of its key; k, v: loaded keys and values.
   let p${i} = ${i * AT_ONCE}u + t / ${LP}u;
-  let kr${i} = row_of(slot, kv_head, min(first + p${i}, end - 1u)) * ${K_VECS}u + part;
+  let kr${i} = cache_row(slot, kv_head, min(first + p${i}, end - 1u)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
   var k${i}_${l} = keys[kr${i} + ${l * LP}u];
 #endfor
 #endfor
 #for j in 0..V_LOADS
-  var v${j} = values[row_of(slot, kv_head, min(first + ${j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
+  var v${j} = values[cache_row(slot, kv_head, min(first + ${j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
 #endfor
 
 #if TOGETHER
@@ -261,7 +258,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
   workgroupBarrier();
   if (is_owner) {
-    let row = row_of(slot, kv_head, position);
+    let row = cache_row(slot, kv_head, position);
 #if KV_HALF
     if (t < ${DIM / 8}u) {
       let a = sk[2u * t];
@@ -338,7 +335,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     }
 #endfor
 #for i in 0..PASSES
-    let nk${i} = row_of(slot, kv_head, min(base + ${CHUNK}u + p${i}, end - 1u)) * ${K_VECS}u + part;
+    let nk${i} = cache_row(slot, kv_head, min(base + ${CHUNK}u + p${i}, end - 1u)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
     k${i}_${l} = keys[nk${i} + ${l * LP}u];
 #endfor
@@ -384,7 +381,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
       var v = v${j};
 #endif
-      v${j} = values[row_of(slot, kv_head, min(base + ${CHUNK + j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
+      v${j} = values[cache_row(slot, kv_head, min(base + ${CHUNK + j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
       // Beyond the end the share is 0, but 0 times what a row holds that was never written may be NaN.
       if (base + at >= position) {
         v = sv[quad];

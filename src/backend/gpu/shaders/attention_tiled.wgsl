@@ -76,9 +76,12 @@ fn floats(w : u32) -> Vec { return unpack2x16float(w); }
 #else
 fn floats(w : Vec) -> Vec { return w; }
 #endif
-// The first column of a position; head_row: row 0 of the slot and head in the cache.
-fn row_at(head_row : u32, position : u32) -> u32 {
-#if WINDOW
+#include "kv.wgsl"
+// The first column of a position. head_row: row 0 of the slot and head in the cache, where these have one.
+fn row_at(slot : u32, kv_head : u32, head_row : u32, position : u32) -> u32 {
+#if PAGE_TABLE
+  return cache_row(slot, kv_head, position) * ${NC}u;
+#elif WINDOW
   return (head_row + position % ${CAPACITY}u) * ${NC}u;
 #else
   return (head_row + position) * ${NC}u;
@@ -216,11 +219,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let from${r} = first_of(position${r});
 #endfor
 #for n in 0..LOADS_K
-    var k${n} = keys[row_at(head_row, min(first + kp${n}, last)) + kc${n}];
+    var k${n} = keys[row_at(slot, kv_head, head_row, min(first + kp${n}, last)) + kc${n}];
 #endfor
     for (var base_at = first; base_at <= last; base_at += ${BP}u) {
 #for e in 0..VP
-      let vrow${e} = row_at(head_row, min(base_at + ${e}u, last));
+      let vrow${e} = row_at(slot, kv_head, head_row, min(base_at + ${e}u, last));
 #for i in 0..COLUMNS
       var v${i}_${e} = values[vrow${e} + c${i}];
 #endfor
@@ -245,7 +248,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         let next_chunk = select(chunk + 1u, 0u, is_last);
         let next_base = select(base_at, base_at + ${BP}u, is_last);
 #for n in 0..LOADS_K
-        k${n} = keys[row_at(head_row, min(next_base + kp${n}, last)) + next_chunk * ${KC}u + kc${n}];
+        k${n} = keys[row_at(slot, kv_head, head_row, min(next_base + kp${n}, last)) + next_chunk * ${KC}u + kc${n}];
 #endfor
 #for part in 0..REPEATS
         for (var c = ${part * KC / REPEATS}u; c < ${(part + 1) * KC / REPEATS}u; c++) {
@@ -308,7 +311,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
 #for e in 0..VP
-        let next${e} = row_at(head_row, min(base_at + j + ${VP + e}u, last));
+        let next${e} = row_at(slot, kv_head, head_row, min(base_at + j + ${VP + e}u, last));
 #for i in 0..COLUMNS
         v${i}_${e} = values[next${e} + c${i}];
 #endfor

@@ -1,11 +1,22 @@
-// A layer's cache: rows of DIM values (a head's size) at [slot][kv_head][position % CAPACITY], f32 or (KV_HALF) two f16 in
-// a word. slot: the sequence's place in the cache; CAPACITY: its positions there; KV_HEADS: heads of keys and values.
-// kv_row: the first word of a position's row.
+// A layer's cache: rows of DIM values (a head's size), f32 or (KV_HALF) two f16 in a word, at
+// [block][kv_head][position % CAPACITY]. slot: the sequence's place in the cache; KV_HEADS: heads of keys and values. A block is a
+// slot's, which has CAPACITY positions; or, with PAGE_TABLE, a page of so many, whose number stands in `step`: from the word
+// PAGE_TABLE on a row of PAGE_ROW pages for each slot, which the host fills ahead of the positions that are written.
+// cache_row: a position's row; kv_row: its first word.
+#default PAGE_TABLE 0
 #if KV_HALF
 #define KV_WORDS DIM / 2
 #else
 #define KV_WORDS DIM
 #endif
+fn cache_row(slot : u32, kv_head : u32, position : u32) -> u32 {
+#if PAGE_TABLE
+  let block = step[${PAGE_TABLE}u + slot * ${PAGE_ROW}u + position / ${CAPACITY}u];
+#else
+  let block = slot;
+#endif
+  return (block * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + position % ${CAPACITY}u;
+}
 fn kv_row(slot : u32, kv_head : u32, position : u32) -> u32 {
-  return ((slot * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + position % ${CAPACITY}u) * ${KV_WORDS}u;
+  return cache_row(slot, kv_head, position) * ${KV_WORDS}u;
 }

@@ -1,5 +1,5 @@
 // Stores the step's keys and values in the cache. Workgroups: x over words of a token's rows, y over tokens.
-// Template values: DIM, KV_HEADS, CAPACITY, KV_HALF see kv.wgsl; SLOTS, POSITIONS the words of `step` where the tokens' slots
+// Template values: DIM, KV_HEADS, CAPACITY, KV_HALF, PAGE_TABLE, PAGE_ROW see kv.wgsl; SLOTS, POSITIONS the words of `step` where the tokens' slots
 // and positions begin. A token's keys, as KV_HEADS x DIM floats, begin at float token * K_STRIDE + K_OFFSET of k, its values
 // likewise in v; HAS_VALUES 0: there are none.
 @group(0) @binding(0) var<storage, read> step : array<u32>;

@@ -4,7 +4,7 @@
 // Workgroups: x over heads, y over tokens. Sources: see norm.wgsl, rope.wgsl.
 //
 // Template values (batch_fused.cpp): TPH 32 to 128; HPW, 1 if NORM; HEADS of q, KV_HEADS of k and of v, DIM values each;
-// PAIRS, HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; CAPACITY, KV_HALF see kv.wgsl; SLOTS, POSITIONS words of `step` where
+// PAIRS, HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; CAPACITY, KV_HALF, PAGE_TABLE, PAGE_ROW see kv.wgsl; SLOTS, POSITIONS words of `step` where
 // the tokens' slots and positions begin. Token i's row of a buffer begins at float i * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> qkv : array<f32>;
@@ -29,6 +29,7 @@
 @group(0) @binding(10) var<storage, read_write> k_out : array<f32>;
 #endif
 #include "rope_angle.wgsl"
+#include "kv.wgsl"
 // EACH values of a head that a thread takes; TOTAL heads of a token.
 #define THREADS TPH * HPW
 #define EACH (DIM + TPH - 1) / TPH
@@ -105,7 +106,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     return;
   }
   let position = step[${POSITIONS}u + token];
-  let row = ((step[${SLOTS}u + token] * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + position % ${CAPACITY}u) * ${DIM / 2}u;
+  let row = cache_row(step[${SLOTS}u + token], kv_head, position) * ${DIM / 2}u;
   for (var w = lane; w < ${DIM / 2}u; w += ${TPH}u) {
     var pair = vec2f(head_values[at + 2u * w], head_values[at + 2u * w + 1u]);
     if (is_q || is_k) {
