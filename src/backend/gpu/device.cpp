@@ -333,29 +333,65 @@ Result<Buffer> Device::make_buffer(std::string_view label, std::uint64_t bytes) 
 
 Result<Buffer> Device::make_filled(std::string_view label, std::uint64_t bytes,
                                    const std::function<void(std::span<std::byte>)>& fill) {
-  return make_in_pieces(label, bytes, UINT64_MAX, [&](std::uint64_t, std::span<std::byte> piece) {
-    fill(piece);
-    return Status();
-  });
+  if (!provider::maps_new_buffers()) {
+    return write_in_pieces(label, bytes, UINT64_MAX, [&](std::uint64_t, std::span<std::byte> piece) {
+      fill(piece);
+      return Status();
+    });
+  }
+  DOPPLER_ASSIGN(Buffer buffer, create(label, bytes, kWork, true));
+  void* const mapped = wgpuBufferGetMappedRange(buffer.raw(), 0, buffer.bytes());
+  if (mapped == nullptr) return no_memory(label, bytes);
+  fill(std::span(static_cast<std::byte*>(mapped), static_cast<std::size_t>(buffer.bytes())));
+  wgpuBufferUnmap(buffer.raw());
+  DOPPLER_TRY(check());
+  counters.written_bytes += bytes;
+  DOPPLER_TRY(send_filled(bytes));
+  return buffer;
+}
+
+std::unexpected<Error> Device::no_memory(std::string_view label, std::uint64_t bytes) const {
+  return fail(ErrorCode::kLimit, "The GPU {} has no memory to fill the buffer {} of {}.", adapter_info_.name,
+              label, human_bytes(bytes));
 }
 
 Result<Buffer> Device::make_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
                                       const FillPiece& fill) {
   if (!provider::maps_new_buffers()) return write_in_pieces(label, bytes, grain, fill);
-  DOPPLER_ASSIGN(Buffer buffer, create(label, bytes, kWork, true));
-  void* const mapped = wgpuBufferGetMappedRange(buffer.raw(), 0, buffer.bytes());
-  if (mapped == nullptr) {
-    return fail(ErrorCode::kLimit, "The GPU {} has no memory to fill the buffer {} of {}.",
-                adapter_info_.name, label, human_bytes(bytes));
+  DOPPLER_ASSIGN(Buffer buffer, create(label, bytes, kWork, false));
+  const std::uint64_t total = buffer.bytes(),
+                      most = std::max(kStagingBytes / grain, std::uint64_t{1}) * grain;
+  for (std::uint64_t at = 0; at < total; at += most) {
+    const std::uint64_t size = std::min(most, total - at);
+    Staging& staging = staging_[next_staging_++ % staging_.size()];
+    Status sent = stage(staging, buffer, at, size, fill);
+    if (sent) continue;
+    staging = {};
+    return std::unexpected(std::move(sent).error());
   }
-  const Status filled =
-      fill(0, std::span(static_cast<std::byte*>(mapped), static_cast<std::size_t>(buffer.bytes())));
-  wgpuBufferUnmap(buffer.raw());
-  DOPPLER_TRY(filled);
-  DOPPLER_TRY(check());
   counters.written_bytes += bytes;
-  DOPPLER_TRY(send_filled(bytes));
   return buffer;
+}
+
+// While the device copies one piece, the next is filled.
+Status Device::stage(Staging& staging, const Buffer& buffer, std::uint64_t at, std::uint64_t size,
+                     const FillPiece& fill) {
+  if (!staging.buffer || staging.buffer.bytes() < size) {
+    staging = {};
+    DOPPLER_ASSIGN(staging.buffer, create("staging", std::max(size, kStagingBytes),
+                                          WGPUBufferUsage_MapWrite | WGPUBufferUsage_CopySrc, true));
+  } else {
+    DOPPLER_TRY(map(staging.buffer, WGPUMapMode_Write, size, staging.copied));
+  }
+  void* const mapped = wgpuBufferGetMappedRange(staging.buffer.raw(), 0, size);
+  if (mapped == nullptr) return no_memory("staging", size);
+  const Status filled = fill(at, std::span(static_cast<std::byte*>(mapped), static_cast<std::size_t>(size)));
+  wgpuBufferUnmap(staging.buffer.raw());
+  DOPPLER_TRY(filled);
+  Recorder recorder(*this);
+  recorder.copy(staging.buffer, 0, buffer, at, size);
+  DOPPLER_ASSIGN(staging.copied, recorder.submit());
+  return {};
 }
 
 // What a new buffer is filled with lies in a copy of the library's until the next submission has run. So that
@@ -415,11 +451,7 @@ Status Device::wait(std::uint64_t submission) {
   return check();
 }
 
-Status Device::read(const Buffer& read_back, std::uint64_t bytes, std::uint64_t submission,
-                    const std::function<void(std::span<const std::byte>)>& read) {
-  DOPPLER_TRY(check());
-  if (bytes > read_back.bytes())
-    return fail(ErrorCode::kInternal, "A buffer of {} holds no {} bytes.", read_back.bytes(), bytes);
+Status Device::map(const Buffer& buffer, WGPUMapMode mode, std::uint64_t bytes, std::uint64_t submission) {
   struct Mapped {
     bool called = false, worked = false;
   } mapped;
@@ -429,12 +461,21 @@ Status Device::read(const Buffer& read_back, std::uint64_t bytes, std::uint64_t 
     *static_cast<Mapped*>(out) = {true, status == WGPUMapAsyncStatus_Success};
   };
   callback.userdata1 = &mapped;
-  wgpuBufferMapAsync(read_back.raw(), WGPUMapMode_Read, 0, bytes, callback);
+  wgpuBufferMapAsync(buffer.raw(), mode, 0, bytes, callback);
   provider::wait(device_.get(), submission);
   if (!mapped.called) provider::poll(device_.get());
   DOPPLER_TRY(check());
   if (!mapped.worked)
     return fail(ErrorCode::kInternal, "The GPU {} does not give its results back.", adapter_info_.name);
+  return {};
+}
+
+Status Device::read(const Buffer& read_back, std::uint64_t bytes, std::uint64_t submission,
+                    const std::function<void(std::span<const std::byte>)>& read) {
+  DOPPLER_TRY(check());
+  if (bytes > read_back.bytes())
+    return fail(ErrorCode::kInternal, "A buffer of {} holds no {} bytes.", read_back.bytes(), bytes);
+  DOPPLER_TRY(map(read_back, WGPUMapMode_Read, bytes, submission));
   read(std::span(static_cast<const std::byte*>(wgpuBufferGetConstMappedRange(read_back.raw(), 0, bytes)),
                  static_cast<std::size_t>(bytes)));
   wgpuBufferUnmap(read_back.raw());

@@ -2,6 +2,7 @@
 // that WebGPU reports (broken shaders, memory that is not there, a lost device) into Errors.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -74,10 +75,13 @@ class Device {
   // The same with its content written by `fill`, straight into memory that the device reads from.
   Result<Buffer> make_filled(std::string_view label, std::uint64_t bytes,
                              const std::function<void(std::span<std::byte>)>& fill);
-  // The same in order, in one or more pieces: `grain` bytes many times, but for the last.
+  // A large one, in order, in one or more pieces: `grain` bytes many times, but for the last. `fill` writes
+  // all of a piece, best from front to back and each byte once: it may lie on the far side of a bus.
   using FillPiece = std::function<Status(std::uint64_t offset, std::span<std::byte> piece)>;
   Result<Buffer> make_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
                                 const FillPiece& fill);
+  // Gives back the memory that pieces went through.
+  void release_staging() { staging_ = {}; }
   // Memory that copies go to and the host reads.
   Result<Buffer> make_read_back(std::string_view label, std::uint64_t bytes);
   // Memory that queries' results go to, to be copied from there.
@@ -120,6 +124,18 @@ class Device {
   Result<Buffer> write_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
                                  const FillPiece& fill);
   Status send_filled(std::uint64_t bytes);
+  // Memory that the host fills and the device copies from.
+  struct Staging {
+    Buffer buffer;
+    std::uint64_t copied = 0;  // the submission that did so last
+  };
+  // Two of them are all the memory that uploading takes, taken once: a driver hands it out at some 2 GB/s.
+  static constexpr std::uint64_t kStagingBytes = 16 << 20;
+  Status stage(Staging& staging, const Buffer& buffer, std::uint64_t at, std::uint64_t size,
+               const FillPiece& fill);
+  // Waits for a submission, then until the host may reach the buffer.
+  Status map(const Buffer& buffer, WGPUMapMode mode, std::uint64_t bytes, std::uint64_t submission);
+  std::unexpected<Error> no_memory(std::string_view label, std::uint64_t bytes) const;
   void report(WGPUErrorType type, std::string_view message);
 
   static void on_error(const WGPUDevice*, WGPUErrorType, WGPUStringView, void* self, void*);
@@ -133,7 +149,9 @@ class Device {
   AdapterHandle adapter_;
   DeviceHandle device_;
   QueueHandle queue_;
-  std::vector<Buffer> kept_;           // small, for as long as the device lives
+  std::vector<Buffer> kept_;  // small, for as long as the device lives
+  std::array<Staging, 2> staging_;
+  std::size_t next_staging_ = 0;
   std::uint64_t filled_bytes_ = 0;     // of new buffers, since they were last sent
   std::optional<std::uint64_t> sent_;  // the submission that did
   std::shared_ptr<std::atomic<std::uint64_t>> allocated_bytes_ =

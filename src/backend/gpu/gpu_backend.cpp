@@ -434,6 +434,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
             fmt::format("The GPU {} has no subgroups that can be used.", context_.device->adapter().name)});
     }
     DOPPLER_TRY(prepare_runner());
+    context_.device->release_staging();
     remember_checks();
     trace_loading();
     return {};

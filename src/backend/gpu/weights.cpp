@@ -455,12 +455,15 @@ Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& ma
     FirstError error;
     pool.parallel_for(codes.size() / sizes.code_bytes(), 1, [&](std::size_t begin, std::size_t end) {
       TilePacker packer(matrix, all);
+      std::vector<std::byte> packed(sizes.code_bytes());  // rows lie across each other: made in a cache
       const std::size_t last = std::min<std::size_t>((first_tile + end) * kTileRows, rows) - 1;
       for (std::size_t tile = begin; tile < end; ++tile) {
         const std::size_t done = (first_tile + tile) * kTileRows;
-        error.note(packer.pack(first_row + done, std::min<std::size_t>(kTileRows, rows - done),
-                               first_row + last, codes.data() + tile * sizes.code_bytes(),
+        const std::size_t count = std::min<std::size_t>(kTileRows, rows - done);
+        if (count < kTileRows) std::ranges::fill(packed, std::byte{0});
+        error.note(packer.pack(first_row + done, count, first_row + last, packed.data(),
                                scales.data() + (first_tile + tile) * sizes.scale_bytes()));
+        std::memcpy(codes.data() + tile * packed.size(), packed.data(), packed.size());
       }
     });
     return error.status();
@@ -468,9 +471,12 @@ Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& ma
   DOPPLER_ASSIGN(shard.codes,
                  device.make_in_pieces("weights", tiles * sizes.code_bytes(), sizes.code_bytes(), fill));
   if (!scales.empty()) {
-    DOPPLER_ASSIGN(shard.scales, device.make_filled("scales", scales.size(), [&](std::span<std::byte> out) {
-      std::memcpy(out.data(), scales.data(), scales.size());
-    }));
+    DOPPLER_ASSIGN(shard.scales,
+                   device.make_in_pieces("scales", scales.size(), sizes.scale_bytes(),
+                                         [&](std::uint64_t at, std::span<std::byte> out) -> Status {
+                                           std::memcpy(out.data(), scales.data() + at, out.size());
+                                           return {};
+                                         }));
   }
   return shard;
 }
