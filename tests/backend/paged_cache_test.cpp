@@ -174,6 +174,20 @@ TEST_P(PagedCache, WhoFindsNoPageIsRefusedAndTheOthersGoOn) {
   EXPECT_EQ(feed(*backend, 1, 1, 1), alone(1, {16, 16, 16, 16, 1}));
 }
 
+TEST_P(PagedCache, ARefusedStepLeavesThePagesItHadFound) {
+  const auto backend = make(options(3, kContext + 32));
+  ASSERT_TRUE(backend);
+  if (!is_paged(*backend)) GTEST_SKIP() << "all layers have windows or states";
+  feed(*backend, 0, 0, 64);
+  feed(*backend, 1, 1, 32);
+  feed(*backend, 2, 2, 32);
+  // One page is free, and two want it.
+  StepInput both = next_of(*backend, 1, 1, 1);
+  both.add(token(2, 32), 32, 2, false);
+  EXPECT_FALSE(backend->step(both, nullptr));
+  EXPECT_EQ(feed(*backend, 2, 2, 1), alone(2, {32, 1}));
+}
+
 TEST_P(PagedCache, WhoeverCanSpareItsCacheGivesItUp) {
   const auto backend = make(options(3, kContext + 32));
   ASSERT_TRUE(backend);

@@ -10,9 +10,9 @@
 namespace doppler {
 namespace {
 
-constexpr std::uint64_t kContext = 96;  // three pages
+constexpr std::uint64_t kRoomContext = 96;  // three pages
 
-Ids prompt_of(int n, std::size_t length) {
+Ids text_of(int n, std::size_t length) {
   Ids ids;
   for (std::size_t i = 0; i < length; ++i)
     ids.push_back(static_cast<TokenId>((i * 31 + 7 + 11 * static_cast<std::size_t>(n)) % 150));
@@ -32,13 +32,13 @@ class CacheRoom : public ::testing::TestWithParam<const char*> {
   static Result<Engine> load(std::uint64_t positions) {
     return Engine::load(testing::data_path("models/llama"), {.backend = GetParam(),
                                                              .threads = 2,
-                                                             .context = kContext,
+                                                             .context = kRoomContext,
                                                              .sequences = 3,
                                                              .cache_positions = positions,
                                                              .kv_type = "f32"});
   }
   Ids alone(int n, std::size_t length, std::uint32_t tokens) {
-    const auto said = roomy_->generate(prompt_of(n, length), just(tokens));
+    const auto said = roomy_->generate(text_of(n, length), just(tokens));
     EXPECT_TRUE(said.has_value()) << (said ? "" : said.error().message);
     return said ? said->ids : Ids();
   }
@@ -50,12 +50,12 @@ TEST_P(CacheRoom, SequencesThatRestGiveTheirsUp) {
   ASSERT_OK_AND_ASSIGN(Sequence one, tight_->new_sequence());
   ASSERT_OK_AND_ASSIGN(Sequence two, tight_->new_sequence());
   ASSERT_OK_AND_ASSIGN(Sequence three, tight_->new_sequence());
-  ASSERT_OK_AND_ASSIGN(const Generation first, one.generate(prompt_of(1, 60), just(10)));
-  ASSERT_OK_AND_ASSIGN(const Generation second, two.generate(prompt_of(2, 20), just(10)));
+  ASSERT_OK_AND_ASSIGN(const Generation first, one.generate(text_of(1, 60), just(10)));
+  ASSERT_OK_AND_ASSIGN(const Generation second, two.generate(text_of(2, 20), just(10)));
   EXPECT_EQ(first.ids, alone(1, 60, 10));
   EXPECT_EQ(second.ids, alone(2, 20, 10));
   // Three pages and one are taken; the first, whose call is longer ago, gives up its three.
-  ASSERT_OK_AND_ASSIGN(const Generation third, three.generate(prompt_of(3, 30), just(40)));
+  ASSERT_OK_AND_ASSIGN(const Generation third, three.generate(text_of(3, 30), just(40)));
   EXPECT_EQ(third.ids, alone(3, 30, 40));
   EXPECT_EQ(one.length(), 70u) << "its tokens are known all the same";
   ASSERT_OK_AND_ASSIGN(const Generation kept, two.resume(just(2)));
@@ -70,27 +70,27 @@ TEST_P(CacheRoom, ClosedSequencesLeaveTheirs) {
   for (int n = 0; n < 4; ++n) {
     ASSERT_OK_AND_ASSIGN(Sequence sequence, tight_->new_sequence());
     ASSERT_OK_AND_ASSIGN(Sequence other, tight_->new_sequence());
-    ASSERT_OK_AND_ASSIGN(const Generation said, sequence.generate(prompt_of(n, 60), just(30)));
+    ASSERT_OK_AND_ASSIGN(const Generation said, sequence.generate(text_of(n, 60), just(30)));
     EXPECT_EQ(said.ids, alone(n, 60, 30));
-    ASSERT_OK_AND_ASSIGN(const Generation beside, other.generate(prompt_of(n + 1, 40), just(30)));
+    ASSERT_OK_AND_ASSIGN(const Generation beside, other.generate(text_of(n + 1, 40), just(30)));
     EXPECT_EQ(beside.ids, alone(n + 1, 40, 30));
   }
 }
 
 TEST_P(CacheRoom, ForksShareWhatTheyBeginWith) {
   ASSERT_OK_AND_ASSIGN(Sequence one, tight_->new_sequence());
-  ASSERT_OK(one.append(prompt_of(1, 60)));
+  ASSERT_OK(one.append(text_of(1, 60)));
   ASSERT_OK_AND_ASSIGN(Sequence two, one.fork());
   ASSERT_OK_AND_ASSIGN(Sequence three, two.fork());
   // Of the four pages, the three have the first together, and a second each.
   ASSERT_OK_AND_ASSIGN(const Generation first, one.resume(just(4)));
-  ASSERT_OK(two.append(prompt_of(2, 3)));
+  ASSERT_OK(two.append(text_of(2, 3)));
   ASSERT_OK_AND_ASSIGN(const Generation second, two.resume(just(2)));
   ASSERT_OK_AND_ASSIGN(const Generation third, three.resume(just(4)));
   EXPECT_EQ(first.ids, alone(1, 60, 4));
   EXPECT_EQ(third.ids, first.ids);
-  Ids text = prompt_of(1, 60);
-  const Ids more = prompt_of(2, 3);
+  Ids text = text_of(1, 60);
+  const Ids more = text_of(2, 3);
   text.insert(text.end(), more.begin(), more.end());
   ASSERT_OK_AND_ASSIGN(const Generation expected, roomy_->generate(text, just(2)));
   EXPECT_EQ(second.ids, expected.ids);
@@ -114,7 +114,7 @@ TEST_P(CacheRoom, CallsThatMeetEndOneByOneOrSayWhatTheySayAlone) {
       at_token(++tokens);
       return true;
     };
-    const auto result = sequence->generate(prompt_of(n, 10), just(kTokens), callbacks);
+    const auto result = sequence->generate(text_of(n, 10), just(kTokens), callbacks);
     if (result)
       said[static_cast<std::size_t>(n)] = result->ids;
     else
@@ -136,14 +136,14 @@ TEST_P(CacheRoom, CallsThatMeetEndOneByOneOrSayWhatTheySayAlone) {
     EXPECT_NE(errors[n].message.find("room for 128 positions"), std::string::npos) << errors[n].message;
   }
   EXPECT_GE(well, 1);
-  ASSERT_OK_AND_ASSIGN(const Generation after, tight_->generate(prompt_of(2, 10), just(kTokens)));
+  ASSERT_OK_AND_ASSIGN(const Generation after, tight_->generate(text_of(2, 10), just(kTokens)));
   EXPECT_EQ(after.ids, expected[2]);
 }
 
 TEST(CachePositionsOfAnEngine, HoldAContextAtLeast) {
   const auto refused =
       Engine::load(testing::data_path("models/llama"),
-                   {.backend = "cpu", .context = kContext, .sequences = 1, .cache_positions = 64});
+                   {.backend = "cpu", .context = kRoomContext, .sequences = 1, .cache_positions = 64});
   EXPECT_ERROR(refused, "64 positions", "context of 96");
 }
 
