@@ -285,15 +285,17 @@ Status Device::check() {
   return std::unexpected(std::move(error));
 }
 
-// wgpu takes the memory for small buffers from the driver in blocks, and gives a block back with its last
+// wgpu takes the memory for buffers from the driver in blocks of 64 MB, and gives a block back with its last
 // buffer. Memory that the host and the device share takes the driver some 20 ms a block (H100), each time a
-// result is read back or a value written where no other such buffer lives.
+// result is read back or a value written where no block has room. So a small buffer of either kind stays; the
+// one for results is what download() reads with, and large enough that logits (kMostLogitBytes) have a block
+// of their own.
 Status Device::keep_host_memory() {
   if (!provider::maps_new_buffers()) return {};
-  for (const WGPUBufferUsage usage : {WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
-                                      WGPUBufferUsage_MapWrite | WGPUBufferUsage_CopySrc}) {
-    DOPPLER_ASSIGN(kept_.emplace_back(), create("kept", kBufferGrain, usage, false));
-  }
+  constexpr std::uint64_t kDownloadBytes = 8 << 20;
+  DOPPLER_ASSIGN(kept_.emplace_back(), make_read_back("download", kDownloadBytes));
+  DOPPLER_ASSIGN(kept_.emplace_back(),
+                 create("kept", kBufferGrain, WGPUBufferUsage_MapWrite | WGPUBufferUsage_CopySrc, false));
   return {};
 }
 
@@ -485,7 +487,12 @@ Status Device::read(const Buffer& read_back, std::uint64_t bytes, std::uint64_t 
 }
 
 Result<std::vector<std::byte>> Device::download(const Buffer& buffer) {
-  DOPPLER_ASSIGN(const Buffer read_back, make_read_back("download", buffer.bytes()));
+  Buffer read_back;
+  if (!kept_.empty() && buffer.bytes() <= kept_[0].bytes()) {
+    read_back = kept_[0];
+  } else {
+    DOPPLER_ASSIGN(read_back, make_read_back("download", buffer.bytes()));
+  }
   Recorder recorder(*this);
   recorder.copy(buffer, 0, read_back, 0, buffer.bytes());
   DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
