@@ -423,10 +423,11 @@ TEST(SelfCheck, FindsWhatIsWrongAmongKernelsThatAreCheckedTogether) {
         });
     return kernels;
   };
-  const Variant norm = norm_variant(640), attention = attention_variant(true, 0, true, 5);
+  const Variant variants[] = {norm_variant(640), attention_variant(true, 0, true, 5)};
+  const Variant& norm = variants[0];
   const auto declare = [&](KernelCache& kernels) {
     kernels.defer();
-    for (const Variant& variant : {norm, attention}) {
+    for (const Variant& variant : variants) {
       auto kernel = kernels.get(variant.file, variant.values);
       ASSERT_OK(kernel);
       EXPECT_EQ((*kernel)->pipeline(), nullptr);

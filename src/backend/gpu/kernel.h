@@ -85,7 +85,7 @@ class BoundKernel {
 
 // The source of a kernel.
 struct KernelSource {
-  std::string_view file;
+  std::string_view file;  // outlives whatever is made of it, as a literal does
   ShaderValues values;
 };
 
