@@ -58,6 +58,7 @@ Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* ta
 
 // Pages for the step's tokens; where they run out, no slot keeps any for tokens that it did not get.
 Status HostBackend::reserve(const StepInput& input) {
+  if (cache_.pages().empty()) return {};
   const auto tokens = tokens_by_slot(input);
   for (const auto& [slot, count] : tokens) {
     const auto copy = cache_.pages().reserve(slot, lengths_[slot], lengths_[slot] + count);

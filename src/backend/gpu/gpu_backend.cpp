@@ -218,6 +218,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
 
   // Pages for the step's tokens; where they run out, no slot keeps any for tokens that it did not get.
   Status reserve(const StepInput& input) {
+    if (context_.pages.empty()) return {};
     const auto tokens = tokens_by_slot(input);
     for (const auto& [slot, count] : tokens) {
       if (Status reserved = context_.reserve(slot, lengths_[slot], lengths_[slot] + count); !reserved) {

@@ -158,16 +158,16 @@ Result<std::vector<double>> time_awake(Context& context, std::span<const std::ve
 namespace {
 
 // The shapes of one kind of site, and which of them is to be taken.
-struct Measured {
+struct MeasuredKind {
   std::span<const std::size_t> indices;  // of the sites
   std::vector<TuneRow> candidates;       // the shape in use first; none where the device takes no other
   std::size_t best = 0;
 };
 
 // Every candidate is made for all layers, and they take turns.
-Result<Measured> measure(Context& context, const DecodeProgram& program, std::span<const std::size_t> indices,
-                         std::size_t most_candidates) {
-  Measured measured{.indices = indices, .candidates = {}};
+Result<MeasuredKind> measure_kind(Context& context, const DecodeProgram& program,
+                                  std::span<const std::size_t> indices, std::size_t most_candidates) {
+  MeasuredKind measured{.indices = indices, .candidates = {}};
   std::vector<TuneRow>& candidates = measured.candidates;
   std::vector<std::vector<FixedDispatch>> dispatches;
   const GemvSite& site = program.sites()[indices.front()];
@@ -200,7 +200,7 @@ Result<Measured> measure(Context& context, const DecodeProgram& program, std::sp
 }
 
 // Puts the best into the program, if it computes what the one in use does.
-Status take_best(Context& context, DecodeProgram& program, Measured& measured) {
+Status take_best(Context& context, DecodeProgram& program, MeasuredKind& measured) {
   TuneRow& best = measured.candidates[measured.best];
   const auto take = [&](const GemvShape& shape, std::uint32_t groups) -> Status {
     for (const std::size_t i : measured.indices) DOPPLER_TRY(program.reshape(context, i, shape, groups));
@@ -244,17 +244,17 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
   }
   DOPPLER_TRY(prepare_awake(context, sources, program.body()));
   double measuring = 0;  // seconds; of the budget all kinds need a share
-  std::vector<Measured> measured;
+  std::vector<MeasuredKind> measured;
   for (const auto& [key, indices] : same) {
     // Sites that are not measured stay as they are, and are measured at the next load.
     if (measuring > budget) break;
     const auto start = Clock::now();
-    DOPPLER_ASSIGN(Measured one, measure(context, program, indices, most_candidates));
+    DOPPLER_ASSIGN(MeasuredKind one, measure_kind(context, program, indices, most_candidates));
     measuring += seconds_since(start);
     if (!one.candidates.empty()) measured.push_back(std::move(one));
   }
   std::vector<TuneRow> rows;
-  for (Measured& one : measured) {
+  for (MeasuredKind& one : measured) {
     DOPPLER_TRY(take_best(context, program, one));
     std::ranges::move(one.candidates, std::back_inserter(rows));
   }
