@@ -404,10 +404,8 @@ Status Device::send_filled(std::uint64_t bytes) {
   filled_bytes_ += bytes;
   if (filled_bytes_ < kPortion) return {};
   filled_bytes_ = 0;
-  const EncoderHandle encoder(wgpuDeviceCreateCommandEncoder(device_.get(), nullptr));
-  const CommandsHandle nothing(wgpuCommandEncoderFinish(encoder.get(), nullptr));
-  DOPPLER_TRY(check());
-  const std::uint64_t sent = provider::submit(queue_.get(), nothing.get());
+  Recorder nothing(*this);
+  DOPPLER_ASSIGN(const std::uint64_t sent, nothing.submit());
   if (sent_) provider::wait(device_.get(), *sent_);
   sent_ = sent;
   return check();

@@ -91,14 +91,12 @@ Result<std::shared_ptr<const Kernel>> SelfCheck::choose(std::span<const Variant>
     }
     if (passed_.contains(name)) return kernel;
     DOPPLER_ASSIGN(const std::string difference, difference_from_cpu(device_, kernel, variant.values));
-    ++runs_;
     if (difference.empty()) {
-      passed_.insert(std::move(name));
-      news_ = true;
+      note(std::move(name), {});
       return kernel;
     }
-    refusals_.push_back(fmt::format("The GPU {} computes the kernel {} wrongly: {}.", device_.adapter().name,
-                                    name, difference));
+    note(name, fmt::format("The GPU {} computes the kernel {} wrongly: {}.", device_.adapter().name, name,
+                           difference));
     refused_.insert(std::move(name));
   }
   return fail(ErrorCode::kUnsupported,
@@ -125,10 +123,7 @@ Status SelfCheck::check_ahead(std::span<KernelCache::Compiled> kernels, ThreadPo
   for (std::size_t i = 0; i < news.size(); ++i) {
     if (!differences[i]) return std::unexpected(std::move(differences[i]).error());
     news[i]->passed = differences[i]->empty();
-    if (!news[i]->passed) continue;
-    ++runs_;
-    passed_.insert(std::move(names[i]));
-    news_ = true;
+    if (news[i]->passed) note(std::move(names[i]), {});
   }
   return {};
 }
