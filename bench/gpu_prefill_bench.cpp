@@ -20,6 +20,7 @@
 #include "backend/gpu/attention_shape.h"
 #include "backend/gpu/context.h"
 #include "backend/gpu/gemm_shape.h"
+#include "backend/gpu/half_attention.h"
 #include "backend/gpu/recorder.h"
 #include "base/float16.h"
 #include "base/screen.h"
@@ -325,8 +326,33 @@ class Bench {
                    shape.name(), seconds * 1e6, products / seconds * 1e-12, is_chosen ? "<- chosen " : "",
                    wrong);
       }
+      if (device_->features().tiles == Tiles::kDevice) {
+        const AttentionParams params{.heads = model.heads,
+                                     .kv_heads = model.kv_heads,
+                                     .head_dim = model.head_dim,
+                                     .window = model.window};
+        const auto chosen_half = choose_half_attention(device_->limits(), params, tokens);
+        std::vector<float> first_half;
+        for (const HalfAttention& shape : half_attentions()) {
+          if (!half_attention_fits(device_->limits(), shape, params) || late()) continue;
+          ShaderValues values = common;
+          values["COUNT"] = 0;
+          add_half_attention(*device_, values, shape);
+          DOPPLER_ASSIGN(Launch made,
+                         launch("attention_half.wgsl", values, buffers,
+                                {model.heads, (tokens + shape.tokens() - 1) / shape.tokens(), 1}));
+          DOPPLER_ASSIGN(const double seconds, time({made}));
+          DOPPLER_ASSIGN(const std::string wrong, compare(first_half, std::size_t{tokens} * q_width));
+          best = std::min(best, seconds);
+          const bool is_chosen = chosen_half && chosen_half->name() == shape.name();
+          fmt::print("{} attention, {:3} tokens  {:22} {:8.1f} us {:6.2f} TFLOPS {}{}\n", model.name, tokens,
+                     shape.name(), seconds * 1e6, products / seconds * 1e-12, is_chosen ? "<- chosen " : "",
+                     wrong);
+        }
+      }
       ShaderValues values = common;
       values["THREADS"] = 64;
+      values["VALUE_DIM"] = model.head_dim;
       if (!late()) {
         DOPPLER_ASSIGN(Launch plain, launch("attention.wgsl", values, buffers, {model.heads, tokens, 1}));
         DOPPLER_ASSIGN(const double seconds, time({plain}));

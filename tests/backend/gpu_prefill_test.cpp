@@ -149,9 +149,10 @@ TEST_P(QuantisedPrompts, OnTensorCoresRoundToHalves) {
   options.gpu_setup.plain_tiles = true;
   options.gpu_setup.tune = false;
   options.gpu_setup.self_check = false;  // HalfProducts has it
-  std::atomic<int> kernels = 0;
+  std::atomic<int> kernels = 0, attentions = 0;
   gpu::shader_watcher() = [&](std::string_view file, const gpu::ShaderValues&) {
     kernels += file == "gemm_half.wgsl" ? 1 : 0;
+    attentions += file == "attention_half.wgsl" ? 1 : 0;
   };
   const auto gpu = make(options), reference = make({}, "reference");
   ASSERT_TRUE(gpu && reference);
@@ -170,6 +171,7 @@ TEST_P(QuantisedPrompts, OnTensorCoresRoundToHalves) {
   EXPECT_GT(halves, 20u);
   gpu::shader_watcher() = nullptr;
   EXPECT_GT(kernels.load(), 0);
+  EXPECT_GT(attentions.load(), 0);
 }
 
 // A prompt beside other sequences in the same step: their tokens share tiles.

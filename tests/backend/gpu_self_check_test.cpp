@@ -120,6 +120,17 @@ Variant attention_variant(bool half, std::int64_t window, bool cap, std::int64_t
   return variant;
 }
 
+// For a workgroup's tokens on tensor cores, with loops in their place.
+Variant half_attention_variant(std::int64_t window) {
+  Variant variant = attention_variant(true, window, window == 0, 160);
+  variant.file = "attention_half.wgsl";
+  for (const char* name : {"THREADS", "VALUE_DIM"}) variant.values.erase(name);
+  variant.values.merge(ShaderValues{{"RT", 1}, {"NS", 4}, {"CHUNK", 32}, {"COOP", 0}, {"COUNT", 0}});
+  variant.values["POSITIONS"] = 64;
+  variant.values["SLOTS"] = 128;
+  return variant;
+}
+
 // Experts' gates and ups (`in`), or their downs and sum.
 Variant experts_variant(DType type, bool in, bool eight_bits, bool shaped) {
   const WeightFormat format = format_of(type);
@@ -215,6 +226,9 @@ std::vector<Variant> some_variants() {
   std::vector<Variant> variants = {
       norm_variant(64), norm_variant(1000), attention_variant(true, 0, false, 4096),
       attention_variant(false, 32, true, 287), attention_variant(true, 0, true, 5)};
+  if (device(Mode::kUnchecked)->features().f16) {
+    for (const std::int64_t window : {0, 32}) variants.push_back(half_attention_variant(window));
+  }
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16})
     variants.push_back(gemv_variant(type, 30, 5, false));
   for (const DType type :
@@ -372,6 +386,14 @@ TEST(SelfCheck, NoticesWhatIsWrong) {
   {
     const Broken broken("attention.wgsl", "position + 1u - ${WINDOW}u", "position - ${WINDOW}u");
     expect_wrong(attention_variant(false, 32, true, 287));
+  }
+  if (device(Mode::kUnchecked)->features().f16) {
+    {
+      const Broken broken("attention_half.wgsl", "at <= vec4u(position${r})", "at < vec4u(position${r})");
+      expect_wrong(half_attention_variant(0));
+    }
+    const Broken broken("attention_half.wgsl", "${NEXT * KV}u + column", "column");
+    expect_wrong(half_attention_variant(32));
   }
   {
     const Broken broken("weights.wgsl", "& 63u", "& 31u");

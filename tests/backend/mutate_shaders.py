@@ -29,6 +29,8 @@ TESTS = {
     "attention.wgsl": "*AttentionLength*:Attention.*",
     "attention_combine.wgsl": "All/OddPlans.*ANormOfTheAttention",
     "attention_decode.wgsl": f"{DECODE}:GpuDecodeOf*",
+    "attention_half.wgsl": "HalfAttentionTiles.*",
+    "attention_seen.wgsl": "AttentionTiles.*",
     "attention_tiled.wgsl": "AttentionTiles.*",
     "batch_halves.wgsl": HALVES,
     "batch_norm.wgsl": BATCH,

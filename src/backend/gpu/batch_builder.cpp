@@ -143,7 +143,7 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
                                       op.inputs.size() > 2 ? &view(op.inputs[2]) : nullptr),
                         Dispatch::Per::kToken, out));
       }
-      DOPPLER_ASSIGN(Dispatch attend, attention(op, variant.runs, nullptr));
+      DOPPLER_ASSIGN(Dispatch attend, attention(variant, nullptr));
       out.push_back(std::move(attend));
       return {};
     }

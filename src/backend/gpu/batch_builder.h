@@ -27,7 +27,7 @@ class BatchBuilder {
   // BatchProgram::record_late_rows().
   Result<Dispatches> move_wanted();
   // `scores` may be null.
-  Result<Dispatch> attention(const Op& op, bool runs, const Buffer* scores);
+  Result<Dispatch> attention(const Variant& variant, const Buffer* scores);
 
  private:
   Device& device() { return *context_.device; }

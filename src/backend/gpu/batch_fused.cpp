@@ -3,6 +3,7 @@
 
 #include "backend/gpu/attention_shape.h"
 #include "backend/gpu/batch_builder.h"
+#include "backend/gpu/half_attention.h"
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
@@ -163,25 +164,35 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
   return {};
 }
 
-Result<Dispatch> BatchBuilder::attention(const Op& op, bool runs, const Buffer* scores) {
+Result<Dispatch> BatchBuilder::attention(const Variant& variant, const Buffer* scores) {
+  const Op& op = op_at(variant.op);
   const auto& a = std::get<AttentionParams>(op.params);
   DOPPLER_ASSIGN(KernelCall call,
                  attention_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0]), scores));
   const Limits& limits = device().limits();
-  std::optional<AttentionShape> shape =
-      runs && a.value_dim == 0 ? choose_attention_shape(limits, a.head_dim) : std::optional<AttentionShape>();
+  const auto in_tiles = [&](std::string_view file, std::uint32_t tokens) -> Result<Dispatch> {
+    call.values.erase("THREADS");  // follow from the cut
+    call.values.erase("VALUE_DIM");
+    call.values["COUNT"] = StepLayout::kCount;
+    DOPPLER_ASSIGN(Dispatch made, make(file, call.values, call.buffers, call.x, Dispatch::Per::kToken));
+    made.rows_each = tokens;
+    return made;
+  };
+  if (variant.halves) {
+    const std::uint32_t tokens = std::min(variant.rows, context_.layout.tokens);
+    const auto shape = choose_half_attention(limits, a, tokens);
+    if (!shape) return fail(ErrorCode::kInternal, "There is no cut of an attention for tensor cores.");
+    add_half_attention(device(), call.values, *shape);
+    return in_tiles("attention_half.wgsl", shape->tokens());
+  }
+  std::optional<AttentionShape> shape = variant.runs && a.value_dim == 0
+                                            ? choose_attention_shape(limits, a.head_dim)
+                                            : std::optional<AttentionShape>();
   if (!shape) return make(call.file, call.values, call.buffers, call.x, Dispatch::Per::kToken);
   // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
-  const AttentionCut cut = *cut_attention(limits, *shape, a.head_dim);
-  call.values.erase("THREADS");  // follow from the cut
-  call.values.erase("VALUE_DIM");
-  call.values["COUNT"] = StepLayout::kCount;
-  add_attention_cut(call.values, *shape, cut);
-  DOPPLER_ASSIGN(Dispatch made,
-                 make("attention_tiled.wgsl", call.values, call.buffers, call.x, Dispatch::Per::kToken));
-  made.rows_each = shape->tokens;
-  return made;
+  add_attention_cut(call.values, *shape, *cut_attention(limits, *shape, a.head_dim));
+  return in_tiles("attention_tiled.wgsl", shape->tokens);
 }
 
 }  // namespace doppler::gpu

@@ -79,8 +79,11 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   variant.gated = step.apart && can_be_gated_[op] && step.tokens <= kMostColumns;
   variant.parts = step.apart && can_leave_parts_[op] && step.tokens > kMostColumns;
   if (variant.parts) variant.rows = row_step(kRowSteps, step.tokens);
-  if (o.kind == OpKind::kAttention && !variant.apart)
+  if (o.kind == OpKind::kAttention && !variant.apart) {
     variant.runs = step.runs && has_pass(context.plan, kPassBatchAttention);
+    variant.halves = variant.runs && in_halves(step) && attends_halves(context, o);
+    if (variant.halves) variant.rows = row_step(kRowSteps, step.tokens);
+  }
   if (tap != nullptr) {
     for (const ValueId id : groups_.of(op).swallowed) {
       const Value& v = context.plan.values[id];
@@ -134,18 +137,23 @@ Status BatchProgram::record_late_rows(Context& context, Recorder& recorder) {
   return {};
 }
 
-bool BatchProgram::reads_halves(ValueId id, const StepShape& step) const {
+bool BatchProgram::in_halves(const StepShape& step) const {
   // Not for many sequences at once: what one of them reads must not depend on the others.
-  return halves_ && half_reads_[id] && step.runs && step.all_tokens() >= kLeastHalfTokens;
+  return halves_ && step.runs && step.all_tokens() >= kLeastHalfTokens;
+}
+
+bool BatchProgram::reads_halves(ValueId id, const StepShape& step) const {
+  return in_halves(step) && half_reads_[id];
 }
 
 Status BatchProgram::check_halves(Context& context, const StepShape& step) {
-  if (!halves_ || !step.runs || step.all_tokens() < kLeastHalfTokens) return {};
+  if (!in_halves(step)) return {};
   std::vector<KernelSource> sources;
   BatchBuilder builder(context, *this, &sources);
   for (std::size_t i = 0; i < context.plan.ops.size(); ++i) {
     const Variant variant = variant_of(context, i, step, nullptr);
-    if (!variant.halves || context.plan.ops[i].kind != OpKind::kMatmul) continue;
+    const OpKind kind = context.plan.ops[i].kind;
+    if (!variant.halves || (kind != OpKind::kMatmul && kind != OpKind::kAttention)) continue;
     if (halves_checked_.contains(variant.rows)) return {};
     DOPPLER_TRY(builder.make(variant));
   }
@@ -180,9 +188,8 @@ Status BatchProgram::record_attention(Context& context, Recorder& recorder, std:
 
 Status BatchProgram::record_scores(Context& context, Recorder& recorder, std::size_t op,
                                    const StepShape& step, const Buffer& scores) {
-  const bool runs = variant_of(context, op, step, nullptr).runs;
   DOPPLER_ASSIGN(Dispatch dispatch,
-                 BatchBuilder(context, *this).attention(context.plan.ops[op], runs, &scores));
+                 BatchBuilder(context, *this).attention(variant_of(context, op, step, nullptr), &scores));
   record_all(recorder, std::span(&dispatch, 1), step);
   return {};
 }

@@ -93,12 +93,13 @@ class BatchProgram {
     bool apart = false;   // an attention of several sequences is one kernel, and what is before and after it
     bool gated = false;   // gate, up and activation are one kernel
     bool parts = false;   // a norm adds the parts of the split product before it
-    bool halves = false;  // products on tensor cores, and what leaves their activations
+    bool halves = false;  // products and attention on tensor cores, and what leaves the former's activations
     auto operator<=>(const Variant&) const = default;
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
   Variant variant_of(const Context& context, std::size_t op, const StepShape& step, const Tap* tap) const;
-  // Whether a step's products read the value in halves.
+  // Whether a step's products and attentions are for tensor cores; and a product that reads this value.
+  bool in_halves(const StepShape& step) const;
   bool reads_halves(ValueId id, const StepShape& step) const;
   // Checks the kernels of a step's products on tensor cores; where one is wrong, none is used.
   Status check_halves(Context& context, const StepShape& step);

@@ -13,13 +13,17 @@ namespace doppler::gpu {
 namespace {
 
 // Template values that were chosen; the others follow from the model's shape.
-constexpr auto kChoices =
-    std::to_array<std::string_view>({"ACT",         "R",      "LANES",        "UNITS",    "AT_ONCE",
-                                     "THREADS",     "TM",     "TN",           "RM",       "RN",
-                                     "KB",          "GM",     "GN",           "COOP",     "UK",
-                                     "SPLITS",      "SETS",   "COLUMNS",      "UNROLLED", "BQ",
-                                     "KC",          "LP",     "PG",           "CHUNK",    "HEADS_AT_ONCE",
-                                     "MOST_SPLITS", "GROUPS", "QUANTISE_OUT", "KV_HALF"});
+constexpr auto kChoices = std::to_array<std::string_view>({"ACT",         "R",       "LANES",
+                                                           "UNITS",       "AT_ONCE", "THREADS",
+                                                           "TM",          "TN",      "RM",
+                                                           "RN",          "KB",      "GM",
+                                                           "GN",          "COOP",    "UK",
+                                                           "SPLITS",      "SETS",    "COLUMNS",
+                                                           "UNROLLED",    "BQ",      "RT",
+                                                           "NS",          "KC",      "LP",
+                                                           "PG",          "CHUNK",   "HEADS_AT_ONCE",
+                                                           "MOST_SPLITS", "GROUPS",  "QUANTISE_OUT",
+                                                           "KV_HALF"});
 
 // By CodeForm.
 constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",
@@ -77,8 +81,11 @@ std::string why_weights(const KernelLabel& label) {
 }
 
 std::string why_attention(const KernelLabel& label) {
-  return fmt::format("heads of {}, keys and values in {}, {}", label.get("DIM"),
+  return fmt::format("heads of {}, keys and values in {}{}, {}", label.get("DIM"),
                      label.get("KV_HALF") == 1 ? "f16" : "f32",
+                     label.file == "attention_half.wgsl"
+                         ? ", they, queries and shares are multiplied as halves on tensor cores"
+                         : "",
                      label.get("WINDOW") == 0
                          ? std::string("every position is seen")
                          : fmt::format("a {} of {} positions is seen",

@@ -385,9 +385,10 @@ double alibi_of(const Values& v, std::size_t head, std::size_t key, std::size_t 
   return alibi_bias(alibi, slope, key, position);
 }
 
+// For one token; of attention_half.wgsl for a workgroup's, all but one of them.
 Case attention_case(const Values& v) {
   const std::size_t dim = v["DIM"], capacity = v["CAPACITY"], kv_heads = v["KV_HEADS"],
-                    all_heads = v["HEADS"];
+                    all_heads = v["HEADS"], value_dim = v["RT"] != 0 ? dim : v["VALUE_DIM"];
   const bool half = v["KV_HALF"] != 0;
   const std::size_t head_bytes = capacity * dim * (half ? 2 : 4);
   // Heads of a cache that is too large: those of its first ones.
@@ -397,16 +398,16 @@ Case attention_case(const Values& v) {
   // Two tiles of positions and a bit, if the cache holds them; beyond its window if it has one.
   const bool paged = v["PAGE_TABLE"] != 0;
   const std::size_t most = paged ? capacity * v["PAGE_ROW"] : capacity;
-  const std::size_t end = std::min<std::size_t>(most, 2 * v["THREADS"] + 3);
+  const std::size_t tile = v["RT"] != 0 ? 64 : v["THREADS"];
+  const std::size_t end = std::min<std::size_t>(most, 2 * tile + 3);
+  const std::size_t tokens = v["RT"] != 0 ? std::min<std::size_t>(end, 16 * v["RT"] - 1) : 1;
   // The pages in which positions lie come in the wrong order.
   const std::size_t blocks = paged ? (end + capacity - 1) / capacity : 1;
   const auto row_of = [&](std::size_t head, std::size_t p) {
     const std::size_t block = blocks - 1 - p / capacity;
     return (block * kv_heads + head) * capacity + p % capacity;
   };
-  const std::size_t position = end - 1;
   const AttentionParams seen{.window = static_cast<std::uint32_t>(v["WINDOW"]), .chunked = v["CHUNKED"] != 0};
-  const std::size_t begin = seen.first_seen(position);
   Sequence sequence;
   Case c;
   const std::size_t rows = paged            ? blocks * kv_heads * capacity
@@ -431,38 +432,51 @@ Case attention_case(const Values& v) {
     }
   };
   store("keys", keys), store("values", values);
-  const std::vector<float> q = sequence.numbers(v["Q_OFFSET"] + all_heads * dim);
+  const std::size_t q_stride = tokens > 1 ? v["Q_STRIDE"] : 0, out_stride = tokens > 1 ? v["OUT_STRIDE"] : 0;
+  const std::vector<float> q = sequence.numbers(v["Q_OFFSET"] + (tokens - 1) * q_stride + all_heads * dim);
   c.input("q", q);
   const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? all_heads : 0);
   if (!sinks.empty()) c.input("sinks", sinks);
-  std::vector<std::uint32_t> step(std::max({v["SLOTS"], v["POSITIONS"], v["PAGE_TABLE"] + blocks}) + 1, 0);
-  step[v["POSITIONS"]] = static_cast<std::uint32_t>(position);
+  std::vector<std::uint32_t> step(
+      std::max({v["SLOTS"] + tokens - 1, v["POSITIONS"] + tokens - 1, v["PAGE_TABLE"] + blocks}) + 1, 0);
+  for (std::size_t t = 0; t < tokens; ++t)
+    step[v["POSITIONS"] + t] = static_cast<std::uint32_t>(end - tokens + t);
   for (std::size_t i = 0; paged && i < blocks; ++i)
     step[v["PAGE_TABLE"] + i] = static_cast<std::uint32_t>(blocks - 1 - i);
   step[2] = std::max(step[2], static_cast<std::uint32_t>(end));
+  if (v["RT"] != 0) step[v["COUNT"]] = static_cast<std::uint32_t>(tokens);
   c.inputs["step"] = step;
-  c.outputs["out"] = v["OUT_OFFSET"] + all_heads * dim;
+  c.outputs["out"] = v["OUT_OFFSET"] + (tokens - 1) * out_stride + all_heads * value_dim;
   c.groups = {static_cast<std::uint32_t>(heads), 1, 1};
-  for (std::size_t h = 0; h < heads; ++h) {
-    const std::size_t head = h / (all_heads / kv_heads);
+  // Of a group's tokens a prime apart.
+  for (std::size_t n = 0; n < tokens * heads; n += tokens > 1 ? 7 : 1) {
+    const std::size_t t = n / heads, h = n % heads, head = h / (all_heads / kv_heads);
+    const std::size_t position = end - tokens + t, begin = seen.first_seen(position);
     std::vector<double> shares;
-    double total = sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[h]));
-    for (std::size_t p = begin; p < end; ++p) {
-      double score = 0;
-      for (std::size_t d = 0; d < dim; ++d)
-        score += static_cast<double>(q[v["Q_OFFSET"] + h * dim + d]) * keys[row_of(head, p) * dim + d];
+    double total = sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[h])), largest_squares = 0;
+    for (std::size_t p = begin; p <= position; ++p) {
+      double score = 0, squares = 0;
+      for (std::size_t d = 0; d < dim; ++d) {
+        const double product = static_cast<double>(q[v["Q_OFFSET"] + t * q_stride + h * dim + d]) *
+                               keys[row_of(head, p) * dim + d];
+        score += product, squares += product * product;
+      }
+      largest_squares = std::max(largest_squares, squares);
       score *= v.number("SCALE_BITS");
       if (v["SOFTCAP"] != 0) score = v.number("SOFTCAP_BITS") * std::tanh(score / v.number("SOFTCAP_BITS"));
       score += alibi_of(v, h, p, position);
       shares.push_back(std::exp(score));
       total += shares.back();
     }
-    for (std::size_t d = 0; d < v["VALUE_DIM"]; ++d) {
+    // Values are at most one; a position left out is a share of 1/300 or so. Halves round a query's values,
+    // and with them a score, and a share by one in 2^11 each.
+    const double halves_allow = (8 * v.number("SCALE_BITS") * std::sqrt(largest_squares) + 1) / 2048;
+    for (std::size_t d = 0; d < value_dim; ++d) {
       double sum = 0;
-      for (std::size_t p = begin; p < end; ++p)
+      for (std::size_t p = begin; p <= position; ++p)
         sum += shares[p - begin] / total * values[row_of(head, p) * dim + d];
-      // Values are at most one; a position left out is a share of 1/300 or so.
-      c.expected.push_back({v["OUT_OFFSET"] + h * v["VALUE_DIM"] + d, sum, 3e-5});
+      c.expected.push_back(
+          {v["OUT_OFFSET"] + t * out_stride + h * value_dim + d, sum, v["RT"] != 0 ? halves_allow : 3e-5});
     }
   }
   return c;
@@ -503,6 +517,7 @@ constexpr CheckedKernel kChecked[] = {
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},
+    {"attention_half.wgsl", [](const Values& v) { return v["EMIT_SCORES"] == 0; }, attention_case},
     {"expert_in.wgsl", covers_experts, expert_in_case},
     {"expert_out.wgsl", covers_experts, expert_out_case},
     {"route.wgsl", [](const Values& v) { return v["EXPERTS"] != 0; }, route_case},

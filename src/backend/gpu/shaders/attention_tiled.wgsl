@@ -76,39 +76,10 @@ fn floats(w : u32) -> Vec { return unpack2x16float(w); }
 #else
 fn floats(w : Vec) -> Vec { return w; }
 #endif
-#include "kv.wgsl"
-// The first column of a position. head_row: row 0 of the slot and head in the cache, where these have one.
-fn row_at(slot : u32, kv_head : u32, head_row : u32, position : u32) -> u32 {
-#if PAGE_TABLE
-  return cache_row(slot, kv_head, position) * ${NC}u;
-#elif WINDOW
-  return (head_row + position % ${CAPACITY}u) * ${NC}u;
-#else
-  return (head_row + position) * ${NC}u;
-#endif
-}
-// The first position that a token sees.
-fn first_of(position : u32) -> u32 {
-#if WINDOW && CHUNKED
-  return position - position % ${WINDOW}u;
-#elif WINDOW
-  return select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
-#else
-  return 0u;
-#endif
-}
-#if ALIBI
-#include "alibi.wgsl"
-#endif
-fn score_of(dots : f32) -> f32 {
-  let score = dots * bitcast<f32>(${SCALE_BITS}u);
-#if SOFTCAP
-  // clamp() would make a number of NaN.
-  let capped = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(score / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
-  return select(capped, score, (bitcast<u32>(score) & 0x7fffffffu) > 0x7f800000u);
-#else
-  return score;
-#endif
+#include "attention_seen.wgsl"
+// The first column of a position.
+fn vector_at(slot : u32, kv_head : u32, head_row : u32, position : u32) -> u32 {
+  return row_at(slot, kv_head, head_row, position) * ${NC}u;
 }
 
 // Over the LANES threads of each row, whose number all of them have.
@@ -219,11 +190,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let from${r} = first_of(position${r});
 #endfor
 #for n in 0..LOADS_K
-    var k${n} = keys[row_at(slot, kv_head, head_row, min(first + kp${n}, last)) + kc${n}];
+    var k${n} = keys[vector_at(slot, kv_head, head_row, min(first + kp${n}, last)) + kc${n}];
 #endfor
     for (var base_at = first; base_at <= last; base_at += ${BP}u) {
 #for e in 0..VP
-      let vrow${e} = row_at(slot, kv_head, head_row, min(base_at + ${e}u, last));
+      let vrow${e} = vector_at(slot, kv_head, head_row, min(base_at + ${e}u, last));
 #for i in 0..COLUMNS
       var v${i}_${e} = values[vrow${e} + c${i}];
 #endfor
@@ -248,7 +219,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         let next_chunk = select(chunk + 1u, 0u, is_last);
         let next_base = select(base_at, base_at + ${BP}u, is_last);
 #for n in 0..LOADS_K
-        k${n} = keys[row_at(slot, kv_head, head_row, min(next_base + kp${n}, last)) + next_chunk * ${KC}u + kc${n}];
+        k${n} = keys[vector_at(slot, kv_head, head_row, min(next_base + kp${n}, last)) + next_chunk * ${KC}u + kc${n}];
 #endfor
 #for part in 0..REPEATS
         for (var c = ${part * KC / REPEATS}u; c < ${(part + 1) * KC / REPEATS}u; c++) {
@@ -268,7 +239,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       {
         let at = vec4u(base_at + 4u * lane) + vec4u(0u, 1u, 2u, 3u);
         let seen = (at >= vec4u(from${r})) & (at <= vec4u(position${r})) & vec4<bool>(mine${r});
-        var score = vec4f(score_of(s${r}.x), score_of(s${r}.y), score_of(s${r}.z), score_of(s${r}.w));
+        let scaled = s${r} * bitcast<f32>(${SCALE_BITS}u);
+        var score = vec4f(score_of(scaled.x), score_of(scaled.y), score_of(scaled.z), score_of(scaled.w));
 #if ALIBI
 #for e in 0..4
         score[${e}] += alibi(head, min(at[${e}], position${r}), position${r});
@@ -311,7 +283,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
 #for e in 0..VP
-        let next${e} = row_at(slot, kv_head, head_row, min(base_at + j + ${VP + e}u, last));
+        let next${e} = vector_at(slot, kv_head, head_row, min(base_at + j + ${VP + e}u, last));
 #for i in 0..COLUMNS
         v${i}_${e} = values[next${e} + c${i}];
 #endfor

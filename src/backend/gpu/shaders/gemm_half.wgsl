@@ -47,6 +47,40 @@ var<workgroup> tile_w : array<vec4<f16>, ${TN * PITCH}>;
 var<workgroup> tile_x : array<vec4<f16>, ${TM * PITCH}>;
 var<workgroup> staged : array<f32, ${GM * GN * 256}>;
 #include "coop.wgsl"
+// Tiles of tile_x and of tile_w, which has W's rows as columns; places count vec4s.
+#if COOP == 1
+fn coop_load_a(at : u32) -> CoopA {
+  return coopLoadT<CoopA>(&tile_x[at], ${PITCH}u);
+}
+fn coop_load_b(at : u32) -> CoopB {
+  return coopLoad<CoopB>(&tile_w[at], ${PITCH}u);
+}
+fn coop_store_out(c : CoopC, at : u32) {
+  coopStoreT(c, &out[at], ${OUT_STRIDE}u);
+}
+#else
+fn coop_load_a(at : u32) -> CoopA {
+  return at;
+}
+fn coop_load_b(at : u32) -> CoopB {
+  return at;
+}
+fn coop_mma(a : CoopA, b : CoopB, c : CoopC) -> CoopC {
+  var sums = c;
+  for (var i = 0u; i < 8u; i++) {
+    for (var v = 0u; v < 4u; v++) {
+      sums[i] += dot(vec4f(tile_x[a + coop_row(i) * ${PITCH}u + v]), vec4f(tile_w[b + coop_column() * ${PITCH}u + v]));
+    }
+  }
+  return sums;
+}
+fn coop_store_out(c : CoopC, at : u32) {
+  var sums = c;
+  for (var i = 0u; i < 8u; i++) {
+    out[at + coop_row(i) * ${OUT_STRIDE}u + coop_column()] = sums[i];
+  }
+}
+#endif
 
 fn halves(a : u32, b : u32) -> vec4<f16> {
   return vec4<f16>(vec4f(unpack2x16float(a), unpack2x16float(b)));

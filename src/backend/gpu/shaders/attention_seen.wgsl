@@ -1,0 +1,36 @@
+// Which positions a token sees, where they lie in the cache, and what becomes of a score; for kernels that go through the
+// positions of one sequence after the other. Values and buffers: those of attention.wgsl.
+#include "kv.wgsl"
+#if ALIBI
+#include "alibi.wgsl"
+#endif
+// A position's row in the cache. head_row: row 0 of the slot and head, where these have one.
+fn row_at(slot : u32, kv_head : u32, head_row : u32, position : u32) -> u32 {
+#if PAGE_TABLE
+  return cache_row(slot, kv_head, position);
+#elif WINDOW
+  return head_row + position % ${CAPACITY}u;
+#else
+  return head_row + position;
+#endif
+}
+// The first position that a token sees.
+fn first_of(position : u32) -> u32 {
+#if WINDOW && CHUNKED
+  return position - position % ${WINDOW}u;
+#elif WINDOW
+  return select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
+#else
+  return 0u;
+#endif
+}
+// Of a product that is scaled already.
+fn score_of(score : f32) -> f32 {
+#if SOFTCAP
+  // clamp() would make a number of NaN.
+  let capped = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(score / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+  return select(capped, score, (bitcast<u32>(score) & 0x7fffffffu) > 0x7f800000u);
+#else
+  return score;
+#endif
+}
