@@ -245,14 +245,13 @@ TEST_F(HalfAttentionTiles, OfAnyCut) {
 }
 
 TEST_F(HalfAttentionTiles, OfSeveralSequencesInAStep) {
-  AttentionCase c{32, 2, 2, 0, 96, false, true, {}, {}};
+  AttentionCase c{32, 2, 2, 0, 96, true, true, {}, {}};
   add(c, 2, 50, 3);
   add(c, 0, 0, 40);
   add(c, 1, 95, 1);
   add(c, 2, 53, 20);
   add(c, 0, 40, 2);
   check(c, HalfAttention{1, 4});
-  c.half = true;
   check(c, HalfAttention{2, 4});
 }
 

@@ -92,9 +92,10 @@ class GpuDecode : public ::testing::TestWithParam<const char*> {
     gpu->clear(0);
     EXPECT_EQ(decode(*gpu, nullptr), looked);
     // Eight-bit activations move a value by a few hundredths of a stage's largest, floats in the last places.
-    const double allowed = gpu->rounding() == Rounding::kEightBits                       ? 0.1
-                           : std::string(GetParam()).find("gemma2") != std::string::npos ? 1e-3
-                                                                                         : 2e-4;
+    const std::string_view path = GetParam();
+    const double allowed = gpu->rounding() == Rounding::kEightBits
+                               ? 0.1
+                               : tolerance_of(std::string(path.substr(path.find('/') + 1)), *gpu);
     EXPECT_EQ(got.stages.size(), expected.stages.size());
     for (const auto& [name, values] : expected.stages) {
       ASSERT_TRUE(got.stages.contains(name)) << name;

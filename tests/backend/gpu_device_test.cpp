@@ -152,10 +152,13 @@ TEST(Kernels, RefuseTextsThatDoNotCompile) {
                                "@compute @workgroup_size(1) fn main() { _ = a[0] + b[0]; }"),
                "twice");
   EXPECT_ERROR(Kernel::create(d, "none.wgsl", {}), "There is no shader file none.wgsl");
-  std::string many;
-  for (std::uint32_t i = 0; i <= d.limits().storage_buffers && i < 10000; ++i)
-    many += fmt::format("@group(0) @binding({}) var<storage, read> b{} : array<u32>;\n", i, i);
-  EXPECT_ERROR(Kernel::compile(d, "many", many + "@compute @workgroup_size(1) fn main() {}"), "many");
+  // Some devices have more than any text declares.
+  if (d.limits().storage_buffers < 10000) {
+    std::string many;
+    for (std::uint32_t i = 0; i <= d.limits().storage_buffers; ++i)
+      many += fmt::format("@group(0) @binding({}) var<storage, read> b{} : array<u32>;\n", i, i);
+    EXPECT_ERROR(Kernel::compile(d, "many", many + "@compute @workgroup_size(1) fn main() {}"), "many");
+  }
   // The device works on.
   ASSERT_OK(Kernel::compile(d, "copy", kCopy));
 }

@@ -643,7 +643,8 @@ TEST(SelfCheck, ChecksAWholeModelOnce) {
     input.add(1, 0, 0, false);
     input.add(2, 1, 0, true);
     DOPPLER_TRY(backend->step(input, nullptr));
-    EXPECT_TRUE(backend->can_continue({}));  // the program for single tokens passes, too
+    EXPECT_TRUE(backend->can_continue({}))  // the program for single tokens passes, too
+        << (backend->fallbacks().empty() ? "" : backend->fallbacks().front().why);
     return {};
   };
   ASSERT_OK(first_step());

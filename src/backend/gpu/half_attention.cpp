@@ -59,7 +59,9 @@ std::optional<HalfAttention> choose_half_attention(const Limits& limits, const A
 bool attends_halves(const Context& context, const Op& attention) {
   const auto& a = std::get<AttentionParams>(attention.params);
   const KvBuffers& kv = context.kv[a.cache_of(attention.layer)];
-  return kv.values && choose_half_attention(context.device->limits(), a, 1).has_value();
+  // A cache of floats was asked for, or comes with weights in floats.
+  return context.options.kv_type == KvType::kF16 && kv.values &&
+         choose_half_attention(context.device->limits(), a, 1).has_value();
 }
 
 void add_half_attention(const Device& device, ShaderValues& values, const HalfAttention& shape) {

@@ -31,7 +31,7 @@ std::uint32_t half_attention_chunk(std::uint32_t head_dim);
 std::optional<HalfAttention> choose_half_attention(const Limits& limits, const AttentionParams& a,
                                                    std::uint32_t tokens);
 
-// Whether an attention's heads are such that the kernel can read them.
+// Whether an attention's cache is in halves, and its heads such that the kernel can read them.
 bool attends_halves(const Context& context, const Op& attention);
 
 // Adds a cut's values to those that attention_half.wgsl shares with attention.wgsl.

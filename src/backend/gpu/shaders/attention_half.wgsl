@@ -2,7 +2,7 @@ enable f16;
 #if COOP == 1
 enable wgpu_cooperative_matrix;
 #endif
-// softmax(q k' * scale) v on tensor cores, for BQ = 16 RT tokens of a head, with keys and values as halves. A tile of sums cannot be scaled
+// softmax(q k' * scale) v on tensor cores, for BQ = 16 RT tokens of a head, with keys and values in halves. A tile of sums cannot be scaled
 // row by row, as an online softmax would: so scores are made twice, first for the largest of each row, then for the shares.
 // Keys and values pass through workgroup memory, 64 positions and a CHUNK of a head's dims at a time, and wait in registers before that; beyond a run's
 // positions its first or last one is taken, since what else lies there can be NaN, which must not be multiplied even with zero.
@@ -14,13 +14,8 @@ enable wgpu_cooperative_matrix;
 // COUNT: the word of `step` with the number of tokens. The other values and all buffers are those of attention.wgsl.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> q : array<f32>;
-#if KV_HALF
-alias Cached = vec4<f16>;
-#else
-alias Cached = vec4f;
-#endif
-@group(0) @binding(2) var<storage, read> keys : array<Cached>;
-@group(0) @binding(3) var<storage, read> values : array<Cached>;
+@group(0) @binding(2) var<storage, read> keys : array<vec4<f16>>;
+@group(0) @binding(3) var<storage, read> values : array<vec4<f16>>;
 @group(0) @binding(4) var<storage, read_write> out : array<f32>;
 #if EMIT_SCORES
 @group(0) @binding(5) var<storage, read_write> scores : array<f32>;
@@ -166,7 +161,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   // Position and column of the thread's n-th load of a chunk.
   let at${n} = (t + ${n * THREADS}u) / ${KV}u;
   let column${n} = (t + ${n * THREADS}u) % ${KV}u;
-  var x${n} : Cached;
+  var x${n} : vec4<f16>;
 #endfor
 #if COOP
 #for c in 0..CHUNKS
@@ -231,7 +226,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
       if (t + ${n * THREADS}u < ${BP * KV}u) {
 #endif
-        tile_kv[at${n} * ${PITCH_KV}u + column${n}] = vec4<f16>(x${n});
+        tile_kv[at${n} * ${PITCH_KV}u + column${n}] = x${n};
       }
 #endfor
       workgroupBarrier();
