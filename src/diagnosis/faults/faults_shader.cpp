@@ -60,6 +60,8 @@ std::vector<FaultRow> shader_faults() {
        on_gpu_with_groups,
        at(Stage::kAttnOut, 0),
        edit({{"attention_tiled.wgsl", "head / ${HEADS / KV_HEADS}u;",
+              "head % ${KV_HEADS}u + ${HEADS - HEADS}u;"},
+             {"attention_half.wgsl", "head / ${HEADS / KV_HEADS}u;",
               "head % ${KV_HEADS}u + ${HEADS - HEADS}u;"}})},
       {{"gpu_append_off_by_one", FaultKind::kExecution, "kv_append_offset", kGpu,
         "rope_append.wgsl stores keys and values one position too far"},
