@@ -281,6 +281,8 @@ Status BatchBuilder::gemm_float(const Variant& variant, const PlacedMatrix& part
       choose_float_shape(device().limits(), variant.rows, shard.rows, matrix.units);
   if (!shape) return gemv(op, part, shard, variant, out);
   if (variant.few) shape = for_few_tokens(*shape);
+  // Compiling unrolled code for a CPU takes longer than it saves.
+  shape->unrolled = !device().adapter().software();
   const ValueView& x = view(op.inputs[0]);
   KernelCall call = {.file = "gemm_float.wgsl",
                      .values = float_gemm_values(*shape, matrix.format, shard.rows, matrix.units),

@@ -198,8 +198,14 @@ std::span<const GemmShape> float_shapes() {
   return kFloatShapes;
 }
 
+// Vectors of four values along k in a step. A tile of few tokens, which a workgroup or two of a processor
+// have, waits for memory in each step, so it takes a whole unit; one of many has too few registers for that.
+std::uint32_t float_vecs(const GemmShape& shape) {
+  return shape.tile_tokens <= 16 ? 16 : 4;
+}
+
 std::uint32_t float_gemm_bytes(const GemmShape& shape) {
-  return (shape.tile_rows + shape.tile_tokens + 2) * kFloatVecs * 16;
+  return (shape.tile_rows + shape.tile_tokens + 2) * float_vecs(shape) * 16;
 }
 
 std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,
@@ -214,8 +220,8 @@ std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t 
 ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
                                std::uint32_t units) {
   ShaderValues values = gemm_values(shape, format, rows, units);
-  for (const char* other : {"UK", "GROUPED", "UNROLLED"}) values.erase(other);
-  values["KV"] = kFloatVecs;
+  for (const char* other : {"UK", "GROUPED"}) values.erase(other);
+  values["KV"] = float_vecs(shape);
   return values;
 }
 

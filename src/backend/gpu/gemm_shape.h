@@ -50,9 +50,7 @@ ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std
 std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightFormat& format,
                                              std::uint32_t tokens, std::uint32_t experts);
 
-// The same for float activations (shaders/gemm_float.wgsl), where steps along k are kFloatVecs vectors of
-// four values; `units` and `unrolled` of a cut do not count there.
-inline constexpr std::uint32_t kFloatVecs = 4;
+// The same for float activations (shaders/gemm_float.wgsl), where `units` of a cut do not count.
 std::span<const GemmShape> float_shapes();
 std::uint32_t float_gemm_bytes(const GemmShape& shape);
 std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,

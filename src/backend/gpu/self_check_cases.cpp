@@ -291,8 +291,7 @@ Case float_gemm_case(const Values& v) {
   c.outputs["out"] = v["OUT_OFFSET"] + (splits - 1) * v["SPLIT_STRIDE"] + tokens * v["OUT_STRIDE"];
   c.groups = {1, 1, static_cast<std::uint32_t>(splits)};
   // The columns that a workgroup along z takes.
-  const std::size_t steps = v["UNITS_K"] * 16 / v["KV"];
-  const std::size_t part = (steps + splits - 1) / splits * v["KV"] * 4;
+  const std::size_t part = (v["UNITS_K"] + splits - 1) / splits * 64;
   // A prime, so that rows of every thread are among them.
   for (std::size_t row = 0; row < rows; row += 7) {
     std::vector<double> w(width);

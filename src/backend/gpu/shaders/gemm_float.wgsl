@@ -5,7 +5,7 @@
 // (gemm_sum.wgsl adds them). Sums go along k one product after the other, whatever the tile.
 // Workgroups: x over rows of W, y over tokens, z over splits.
 //
-// Template values (gemm_shape.cpp, batch_builder.cpp): RM, RN tokens and rows of a thread; ROWS of W; WIDTH values of x and
+// Template values (gemm_shape.cpp, batch_builder.cpp): RM, RN tokens and rows of a thread; UNROLLED 1: a step is written out, not a loop; ROWS of W; WIDTH values of x and
 // UNITS_K units of 64 that cover them; X_VEC 1: x can be read in vectors of four; FORM, SCALES see weights.wgsl; BIAS 1:
 // bias[row] is added; COUNT the word of `step` with the number of tokens. A token's row of x, out begins at float
 // token * STRIDE + OFFSET.
@@ -39,7 +39,13 @@
 // Tokens lie two further apart than there are: KV vectors of two tokens, as eight threads store them, fill the banks.
 #define PITCH TM + 2
 #define VECS_K UNITS_K * 16
-#define VECS_EACH (VECS_K / KV + SPLITS - 1) / SPLITS * KV
+// Whole units, so that tiles with other steps sum alike.
+#define VECS_EACH (UNITS_K + SPLITS - 1) / SPLITS * 16
+#if UNROLLED
+#define REPEATS KV
+#else
+#define REPEATS 1
+#endif
 #define LAST_ROW (ROWS + 63) / 64 * 64 - 1
 
 var<workgroup> tile_w : array<vec4f, ${TN * KV}>;  // [vector of the step][row]
@@ -144,7 +150,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     x${n} = x_at(tx${n}, next + vx${n});
 #endfor
 #endfor
-    for (var v = 0u; v < ${KV}u; v++) {
+#for part in 0..REPEATS
+    for (var v = ${part * KV / REPEATS}u; v < ${(part + 1) * KV / REPEATS}u; v++) {
 #for j in 0..RN
       let w_${j} = tile_w[v * ${TN}u + column + ${j * LN}u];
 #endfor
@@ -157,6 +164,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       }
 #endfor
     }
+#endfor
   }
 #for i in 0..RM
   {
