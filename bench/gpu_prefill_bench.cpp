@@ -309,22 +309,28 @@ class Bench {
       const double products = 2.0 * tokens * (tokens + 1) / 2 * q_width * 2;
       double best = 1e9;
       std::vector<float> first;
+      DOPPLER_TRY(device_->write(step_, 0, std::as_bytes(std::span(&tokens, 1))));
+      // Compared with the first of the same rounding.
+      const auto time_tiles = [&](const char* file, const std::string& name, std::uint32_t tile,
+                                  bool is_chosen, ShaderValues values,
+                                  std::vector<float>& expected) -> Status {
+        values["COUNT"] = 0;
+        DOPPLER_ASSIGN(Launch made,
+                       launch(file, values, buffers, {model.heads, (tokens + tile - 1) / tile, 1}));
+        DOPPLER_ASSIGN(const double seconds, time({made}));
+        DOPPLER_ASSIGN(const std::string wrong, compare(expected, std::size_t{tokens} * q_width));
+        best = std::min(best, seconds);
+        fmt::print("{} attention, {:3} tokens  {:22} {:8.1f} us {:6.2f} TFLOPS {}{}\n", model.name, tokens,
+                   name, seconds * 1e6, products / seconds * 1e-12, is_chosen ? "<- chosen " : "", wrong);
+        return {};
+      };
       for (const AttentionShape& shape : attention_shapes()) {
         const auto cut = cut_attention(device_->limits(), shape, model.head_dim);
         if (!cut || late()) continue;
-        DOPPLER_TRY(device_->write(step_, 0, std::as_bytes(std::span(&tokens, 1))));
         ShaderValues values = common;
-        values["COUNT"] = 0;
         add_attention_cut(values, shape, *cut);
-        DOPPLER_ASSIGN(Launch made, launch("attention_tiled.wgsl", values, buffers,
-                                           {model.heads, (tokens + shape.tokens - 1) / shape.tokens, 1}));
-        DOPPLER_ASSIGN(const double seconds, time({made}));
-        DOPPLER_ASSIGN(const std::string wrong, compare(first, std::size_t{tokens} * q_width));
-        best = std::min(best, seconds);
         const bool is_chosen = chosen && chosen->name() == shape.name();
-        fmt::print("{} attention, {:3} tokens  {:22} {:8.1f} us {:6.2f} TFLOPS {}{}\n", model.name, tokens,
-                   shape.name(), seconds * 1e6, products / seconds * 1e-12, is_chosen ? "<- chosen " : "",
-                   wrong);
+        DOPPLER_TRY(time_tiles("attention_tiled.wgsl", shape.name(), shape.tokens, is_chosen, values, first));
       }
       if (device_->features().tiles == Tiles::kDevice) {
         const AttentionParams params{.heads = model.heads,
@@ -336,18 +342,10 @@ class Bench {
         for (const HalfAttention& shape : half_attentions()) {
           if (!half_attention_fits(device_->limits(), shape, params) || late()) continue;
           ShaderValues values = common;
-          values["COUNT"] = 0;
           add_half_attention(*device_, values, shape);
-          DOPPLER_ASSIGN(Launch made,
-                         launch("attention_half.wgsl", values, buffers,
-                                {model.heads, (tokens + shape.tokens() - 1) / shape.tokens(), 1}));
-          DOPPLER_ASSIGN(const double seconds, time({made}));
-          DOPPLER_ASSIGN(const std::string wrong, compare(first_half, std::size_t{tokens} * q_width));
-          best = std::min(best, seconds);
           const bool is_chosen = chosen_half && chosen_half->name() == shape.name();
-          fmt::print("{} attention, {:3} tokens  {:22} {:8.1f} us {:6.2f} TFLOPS {}{}\n", model.name, tokens,
-                     shape.name(), seconds * 1e6, products / seconds * 1e-12, is_chosen ? "<- chosen " : "",
-                     wrong);
+          DOPPLER_TRY(
+              time_tiles("attention_half.wgsl", shape.name(), shape.tokens(), is_chosen, values, first_half));
         }
       }
       ShaderValues values = common;

@@ -167,58 +167,75 @@ class AttentionTiles : public BatchKernels {
       c.positions.push_back(before + i);
     }
   }
-};
 
-TEST_F(AttentionTiles, OfAnyHeadSize) {
-  for (const std::uint32_t dim : {16u, 34u, 80u, 256u}) {
-    const auto shape = choose_attention_shape(device_->limits(), dim);
-    ASSERT_TRUE(shape.has_value());
-    AttentionCase c{dim, 2, 1, 0, 64, dim % 3 != 0, false, {}, {}};
+  // Cases for either kernel: a prompt for any head size, and one that goes on; several sequences in a step,
+  // whose runs meet in tiles; windows in a ring: far along, from its beginning, and a tile's second sequence
+  // at another place.
+  static AttentionCase prompt(std::uint32_t dim, bool half) {
+    AttentionCase c{dim, 2, 1, 0, 64, half, false, {}, {}};
     add(c, 0, 0, 37);
-    check(c, *shape);
+    return c;
   }
-}
-
-TEST_F(AttentionTiles, OfAnyCut) {
-  for (const AttentionShape& shape : attention_shapes()) {
+  static AttentionCase going_on() {
     AttentionCase c{64, 4, 2, 0, 160, true, false, {}, {}};
     add(c, 0, 80, 70);
-    check(c, shape);
+    return c;
   }
-}
-
-TEST_F(AttentionTiles, OfSeveralSequencesInAStep) {
-  for (const bool half : {false, true}) {
+  static AttentionCase several_sequences(bool half) {
     AttentionCase c{32, 2, 2, 0, 96, half, true, {}, {}};
     add(c, 2, 50, 3);
     add(c, 0, 0, 40);
     add(c, 1, 95, 1);
     add(c, 2, 53, 20);
     add(c, 0, 40, 2);
-    check(c, {32, 16, 4});
-    check(c, {8, 16, 2});
+    return c;
+  }
+  static AttentionCase window(float q_size = 2) {
+    AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}, q_size};
+    add(c, 0, 111, 40);
+    return c;
+  }
+  static AttentionCase window_from_its_beginning(bool half) {
+    AttentionCase c{32, 4, 1, 20, 20 + 50 - 1, half, false, {}, {}};
+    add(c, 1, 0, 50);
+    return c;
+  }
+  static AttentionCase two_windows() {
+    AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}};
+    add(c, 0, 130, 19);
+    add(c, 1, 40, 21);
+    return c;
+  }
+};
+
+TEST_F(AttentionTiles, OfAnyHeadSize) {
+  for (const std::uint32_t dim : {16u, 34u, 80u, 256u}) {
+    const auto shape = choose_attention_shape(device_->limits(), dim);
+    ASSERT_TRUE(shape.has_value());
+    check(prompt(dim, dim % 3 != 0), *shape);
+  }
+}
+
+TEST_F(AttentionTiles, OfAnyCut) {
+  for (const AttentionShape& shape : attention_shapes()) check(going_on(), shape);
+}
+
+TEST_F(AttentionTiles, OfSeveralSequencesInAStep) {
+  for (const bool half : {false, true}) {
+    check(several_sequences(half), AttentionShape{32, 16, 4});
+    check(several_sequences(half), AttentionShape{8, 16, 2});
   }
 }
 
 TEST_F(AttentionTiles, OfWindowsInARing) {
-  AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}};
-  add(c, 0, 111, 40);
-  check(c, {16, 16, 2});
-  AttentionCase begin{32, 4, 1, 20, 20 + 50 - 1, false, false, {}, {}};
-  add(begin, 1, 0, 50);
-  check(begin, {32, 16, 4});
-  // A tile's second sequence, at another place.
-  AttentionCase both{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}};
-  add(both, 0, 130, 19);
-  add(both, 1, 40, 21);
-  check(both, {16, 16, 2});
+  check(window(), AttentionShape{16, 16, 2});
+  check(window_from_its_beginning(false), AttentionShape{32, 16, 4});
+  check(two_windows(), AttentionShape{16, 16, 2});
 }
 
 // Further than an exponential reaches: only a row's own maximum will do.
 TEST_F(AttentionTiles, OfScoresFarApart) {
-  AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}, 100};
-  add(c, 0, 111, 40);
-  check(c, {16, 16, 2});
+  check(window(100), AttentionShape{16, 16, 2});
 }
 
 class HalfAttentionTiles : public AttentionTiles {
@@ -230,43 +247,23 @@ class HalfAttentionTiles : public AttentionTiles {
 
 TEST_F(HalfAttentionTiles, OfAnyHeadSize) {
   for (const std::uint32_t dim : {16u, 80u, 128u, 256u}) {
-    AttentionCase c{dim, 2, 1, 0, 64, true, false, {}, {}};
-    add(c, 0, 0, 37);
-    check(c, HalfAttention{1, 4});
+    check(prompt(dim, true), HalfAttention{1, 4});
   }
 }
 
 TEST_F(HalfAttentionTiles, OfAnyCut) {
-  for (const HalfAttention& shape : half_attentions()) {
-    AttentionCase c{64, 4, 2, 0, 160, true, false, {}, {}};
-    add(c, 0, 80, 70);
-    check(c, shape);
-  }
+  for (const HalfAttention& shape : half_attentions()) check(going_on(), shape);
 }
 
 TEST_F(HalfAttentionTiles, OfSeveralSequencesInAStep) {
-  AttentionCase c{32, 2, 2, 0, 96, true, true, {}, {}};
-  add(c, 2, 50, 3);
-  add(c, 0, 0, 40);
-  add(c, 1, 95, 1);
-  add(c, 2, 53, 20);
-  add(c, 0, 40, 2);
-  check(c, HalfAttention{1, 4});
-  check(c, HalfAttention{2, 4});
+  check(several_sequences(true), HalfAttention{1, 4});
+  check(several_sequences(true), HalfAttention{2, 4});
 }
 
 TEST_F(HalfAttentionTiles, OfWindowsInARing) {
-  AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}};
-  add(c, 0, 111, 40);
-  check(c, HalfAttention{1, 4});
-  AttentionCase begin{32, 4, 1, 20, 20 + 50 - 1, true, false, {}, {}};
-  add(begin, 1, 0, 50);
-  check(begin, HalfAttention{2, 4});
-  // A tile's second sequence, at another place.
-  AttentionCase both{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}};
-  add(both, 0, 130, 19);
-  add(both, 1, 40, 21);
-  check(both, HalfAttention{1, 4});
+  check(window(), HalfAttention{1, 4});
+  check(window_from_its_beginning(true), HalfAttention{2, 4});
+  check(two_windows(), HalfAttention{1, 4});
 }
 
 // Of the first block of a window only what the sequence sees may be read as a value: the rest may never have
@@ -279,9 +276,7 @@ TEST_F(HalfAttentionTiles, BehindPositionsThatNobodyMayRead) {
 }
 
 TEST_F(HalfAttentionTiles, OfScoresFarApart) {
-  AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}, 100};
-  add(c, 0, 111, 40);
-  check(c, HalfAttention{1, 4});
+  check(window(100), HalfAttention{1, 4});
 }
 
 }  // namespace

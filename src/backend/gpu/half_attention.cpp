@@ -15,13 +15,14 @@ constexpr std::size_t kHalfAttentionsChosen = 3;
 // Workgroups that keep a large GPU busy: one for each of its processors.
 constexpr std::uint32_t kHalfAttentionGroups = 132;
 
-}  // namespace
-
+// Dims of a head that pass through workgroup memory at a time.
 std::uint32_t half_attention_chunk(std::uint32_t head_dim) {
   std::uint32_t chunk = kMostChunk;
   while (head_dim % chunk != 0) chunk -= 16;
   return chunk;
 }
+
+}  // namespace
 
 // The arrays of attention_half.wgsl: queries, a chunk, shares, scores and totals.
 std::uint32_t HalfAttention::workgroup_bytes(std::uint32_t head_dim) const {

@@ -24,9 +24,6 @@ std::span<const HalfAttention> half_attentions();
 
 bool half_attention_fits(const Limits& limits, const HalfAttention& shape, const AttentionParams& a);
 
-// Dims of a head that pass through workgroup memory at a time.
-std::uint32_t half_attention_chunk(std::uint32_t head_dim);
-
 // The cut for so many tokens; nothing where none fits, or the heads are not made of tiles.
 std::optional<HalfAttention> choose_half_attention(const Limits& limits, const AttentionParams& a,
                                                    std::uint32_t tokens);

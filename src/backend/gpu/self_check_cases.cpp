@@ -386,8 +386,9 @@ double alibi_of(const Values& v, std::size_t head, std::size_t key, std::size_t 
 
 // For one token; of attention_half.wgsl for a workgroup's, all but one of them.
 Case attention_case(const Values& v) {
+  const bool in_tiles = v["RT"] != 0;
   const std::size_t dim = v["DIM"], capacity = v["CAPACITY"], kv_heads = v["KV_HEADS"],
-                    all_heads = v["HEADS"], value_dim = v["RT"] != 0 ? dim : v["VALUE_DIM"];
+                    all_heads = v["HEADS"], value_dim = in_tiles ? dim : v["VALUE_DIM"];
   const bool half = v["KV_HALF"] != 0;
   const std::size_t head_bytes = capacity * dim * (half ? 2 : 4);
   // Heads of a cache that is too large: those of its first ones.
@@ -397,9 +398,9 @@ Case attention_case(const Values& v) {
   // Two tiles of positions and a bit, if the cache holds them; beyond its window if it has one.
   const bool paged = v["PAGE_TABLE"] != 0;
   const std::size_t most = paged ? capacity * v["PAGE_ROW"] : capacity;
-  const std::size_t tile = v["RT"] != 0 ? 64 : v["THREADS"];
+  const std::size_t tile = in_tiles ? 64 : v["THREADS"];
   const std::size_t end = std::min<std::size_t>(most, 2 * tile + 3);
-  const std::size_t tokens = v["RT"] != 0 ? std::min<std::size_t>(end, 16 * v["RT"] - 1) : 1;
+  const std::size_t tokens = in_tiles ? std::min<std::size_t>(end, 16 * v["RT"] - 1) : 1;
   // The pages in which positions lie come in the wrong order.
   const std::size_t blocks = paged ? (end + capacity - 1) / capacity : 1;
   const auto row_of = [&](std::size_t head, std::size_t p) {
@@ -431,7 +432,7 @@ Case attention_case(const Values& v) {
     }
   };
   store("keys", keys), store("values", values);
-  const std::size_t q_stride = tokens > 1 ? v["Q_STRIDE"] : 0, out_stride = tokens > 1 ? v["OUT_STRIDE"] : 0;
+  const std::size_t q_stride = v["Q_STRIDE"], out_stride = v["OUT_STRIDE"];
   const std::vector<float> q = sequence.numbers(v["Q_OFFSET"] + (tokens - 1) * q_stride + all_heads * dim);
   c.input("q", q);
   const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? all_heads : 0);
@@ -443,7 +444,7 @@ Case attention_case(const Values& v) {
   for (std::size_t i = 0; paged && i < blocks; ++i)
     step[v["PAGE_TABLE"] + i] = static_cast<std::uint32_t>(blocks - 1 - i);
   step[2] = std::max(step[2], static_cast<std::uint32_t>(end));
-  if (v["RT"] != 0) step[v["COUNT"]] = static_cast<std::uint32_t>(tokens);
+  if (in_tiles) step[v["COUNT"]] = static_cast<std::uint32_t>(tokens);
   c.inputs["step"] = step;
   c.outputs["out"] = v["OUT_OFFSET"] + (tokens - 1) * out_stride + all_heads * value_dim;
   c.groups = {static_cast<std::uint32_t>(heads), 1, 1};
@@ -475,7 +476,7 @@ Case attention_case(const Values& v) {
       for (std::size_t p = begin; p <= position; ++p)
         sum += shares[p - begin] / total * values[row_of(head, p) * dim + d];
       c.expected.push_back(
-          {v["OUT_OFFSET"] + t * out_stride + h * value_dim + d, sum, v["RT"] != 0 ? halves_allow : 3e-5});
+          {v["OUT_OFFSET"] + t * out_stride + h * value_dim + d, sum, in_tiles ? halves_allow : 3e-5});
     }
   }
   return c;

@@ -1,5 +1,5 @@
 // Which positions a token sees, where they lie in the cache, and what becomes of a score; for kernels that go through the
-// positions of one sequence after the other. Values and buffers: those of attention.wgsl.
+// positions of one sequence after the other. Values and buffers: those of attention.wgsl; BQ tokens of a workgroup.
 #include "kv.wgsl"
 #if ALIBI
 #include "alibi.wgsl"
@@ -23,6 +23,15 @@ fn first_of(position : u32) -> u32 {
 #else
   return 0u;
 #endif
+}
+// The end of the run of tokens of one sequence that begins at `begin` of the workgroup's `rows` tokens, at most BQ.
+fn run_end(token0 : u32, begin : u32, rows : u32) -> u32 {
+  let slot = step[${SLOTS}u + token0 + begin];
+  var end = begin + 1u;
+  while (end < rows && step[${SLOTS}u + token0 + min(end, ${BQ - 1}u)] == slot) {
+    end++;
+  }
+  return end;
 }
 // Of a product that is scaled already.
 fn score_of(score : f32) -> f32 {

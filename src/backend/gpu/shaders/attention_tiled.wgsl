@@ -177,10 +177,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   while (begin < rows) {
     // The run of tokens [begin, end) of one sequence; its positions follow each other.
     let slot = step[${SLOTS}u + token0 + begin];
-    var end = begin + 1u;
-    while (end < rows && step[${SLOTS}u + token0 + min(end, ${BQ - 1}u)] == slot) {
-      end++;
-    }
+    let end = run_end(token0, begin, rows);
     let first = first_of(step[${POSITIONS}u + token0 + begin]);
     let last = step[${POSITIONS}u + token0 + end - 1u];
     let head_row = (slot * ${KV_HEADS}u + kv_head) * ${CAPACITY}u;
