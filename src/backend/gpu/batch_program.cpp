@@ -4,6 +4,7 @@
 
 #include "backend/gpu/batch_builder.h"
 #include "backend/gpu/few_rows_shape.h"
+#include "backend/gpu/half_attention.h"
 #include "backend/gpu/half_shape.h"
 
 namespace doppler::gpu {
