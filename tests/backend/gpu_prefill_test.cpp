@@ -100,7 +100,8 @@ constexpr double kCodeTolerance = 0.02;
 // On tensor cores a prompt's activations are not rounded to codes at all, which is as far from those that
 // are.
 double code_tolerance() {
-  const bool halves = gpu::device(gpu::Mode::kUnchecked)->features().tiles == gpu::Tiles::kDevice;
+  const bool halves =
+      gpu::testing::device(gpu::testing::Mode::kUnchecked)->features().tiles == gpu::Tiles::kDevice;
   return kCodeTolerance * (halves ? 2 : 1);
 }
 // Halves have eleven bits; two or three layers pass their errors on.
