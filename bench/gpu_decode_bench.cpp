@@ -193,8 +193,9 @@ Status run(int argc, char** argv) {
       fmt::print("{:<60} {}: {:>7.2f} us{}\n", row.key,
                  row.shape.rows == 0
                      ? "apart"
-                     : fmt::format("R {:>2} lanes {:>3} units {:>2} ({:>2} at once)", row.shape.rows,
-                                   row.shape.lanes, row.shape.units, row.shape.loaded()),
+                     : fmt::format("{:>2} x {:>3} x {:>2}, {:>2} x {:>3} x {:>2} ({:>2} at once)",
+                                   row.shape.rows, row.shape.lanes, row.shape.units, row.second.rows,
+                                   row.second.lanes, row.second.units, row.second.loaded()),
                  row.seconds * 1e6, row.chosen ? " *" : "");
     }
     fmt::print("{} dispatches a token\n", program.dispatches(depth));

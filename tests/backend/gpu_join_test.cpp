@@ -21,7 +21,7 @@ class Join : public ::testing::TestWithParam<const char*> {
     DOPPLER_NEEDS_ADAPTER();
     Json config = doppler::testing::tiny_config(GetParam());
     config.update(
-        {{"hidden_size", 256}, {"intermediate_size", 320}, {"moe_intermediate_size", 128}, {"head_dim", 64}});
+        {{"hidden_size", 256}, {"intermediate_size", 320}, {"moe_intermediate_size", 256}, {"head_dim", 64}});
     model_ = std::make_unique<TinyModel>(GetParam(), config);
     ASSERT_OK_AND_ASSIGN(weights_, model_->bind());
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model_->spec());
@@ -74,8 +74,7 @@ class Join : public ::testing::TestWithParam<const char*> {
 TEST_P(Join, GivesTheBitsOfKernelsByThemselves) {
   ASSERT_OK_AND_ASSIGN(DecodeProgram joined, DecodeProgram::create(*context_));
   ASSERT_OK_AND_ASSIGN(DecodeProgram apart, DecodeProgram::create(*context_));
-  ASSERT_OK_AND_ASSIGN(const std::vector<DecodeProgram::Pair> pairs, shape_for_joining(*context_, joined));
-  ASSERT_OK(shape_for_joining(*context_, apart));
+  const std::vector<ShapedPair> pairs = pairs_to_join(*context_, joined);
   const std::size_t before = joined.dispatches(0);
   ASSERT_OK(join_pairs(*context_, joined, pairs));
   ASSERT_LT(joined.dispatches(0), before);
@@ -88,11 +87,10 @@ TEST_P(Join, GivesTheBitsOfKernelsByThemselves) {
 // one finds handed over would be of a token before.
 TEST_P(Join, LeavesBothWhereOneOfTwoThatTakeTurnsIsNotWanted) {
   ASSERT_OK_AND_ASSIGN(DecodeProgram program, DecodeProgram::create(*context_));
-  ASSERT_OK_AND_ASSIGN(std::vector<DecodeProgram::Pair> pairs, shape_for_joining(*context_, program));
+  std::vector<ShapedPair> pairs = pairs_to_join(*context_, program);
   ASSERT_OK_AND_ASSIGN(DecodeProgram apart, DecodeProgram::create(*context_));
-  ASSERT_OK(shape_for_joining(*context_, apart));
   std::set<std::size_t> seconds;
-  std::erase_if(pairs, [&](const auto& pair) { return !seconds.insert(pair.second).second; });
+  std::erase_if(pairs, [&](const auto& each) { return !seconds.insert(each.pair.second).second; });
   ASSERT_LT(pairs.size(), program.pairs().size());
   ASSERT_OK(join_pairs(*context_, program, pairs));
   ASSERT_OK_AND_ASSIGN(std::vector<float> expected, logits_of(apart));

@@ -334,9 +334,9 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
                     "ids_out[${IDS_OFFSET + i}u] = f32(id0)");
   expect_wrong_with(in, "gate.wgsl", "clamp(up, -limit, limit)", "min(up, limit)");
   expect_wrong_with(in, "gate.wgsl", "min(gate, limit)", "gate");
-  expect_wrong_with(out, "expert_out.wgsl", "fma(sum, weight, 0.0)", "sum");
+  expect_wrong_with(out, "expert_out.wgsl", "part * weight", "part");
   expect_wrong_with(out, "expert_out.wgsl", "x8[(place *", "x8[(0u *");
-  expect_wrong_with(out, "expert_out.wgsl", "if (lane == 0u)", "if (lane <= 1u)");
+  expect_wrong_with(out, "expert_out.wgsl", "bias[expert_at(of_place)", "bias[expert_at(0u)");
   expect_wrong_with(out, "expert_out.wgsl", "z[${Z_OFFSET}u + own]", "z[${Z_OFFSET}u]");
   expect_wrong_with(out, "weights.wgsl", "(~one & (w | three))", "(one & (w | three))");
   expect_wrong_with(out, "weights.wgsl", "word >> ((unit & 1u) * 16u)", "word");
@@ -400,7 +400,7 @@ TEST(SelfCheck, NoticesWhatIsWrong) {
     expect_wrong(gemv_variant(DType::kQ4_0, 3000, 12, true));
   }
   {
-    const Broken broken("dot.wgsl", "part${b} *= kCodeFactor", "part${b} *= 0.0624");
+    const Broken broken("dot.wgsl", "+ db${b}) >> kCodeShift", "+ db${b}) >> (kCodeShift + 1u)");
     expect_wrong(gemv_variant(DType::kQ4_0, 30, 12, true));
   }
   {

@@ -103,6 +103,23 @@ TEST(ShaderTemplate, RepeatsLoops) {
   EXPECT_EQ(std::ranges::count(*expand("#for i in 0..4096\nx\n#endfor"), 'x'), 4096);
 }
 
+TEST(ShaderTemplate, AddsNeighboursFirst) {
+  const std::string text = "#for i in 0..N\nlet x2_${i} = ${i};\n#sum x${K}, i, N\n#endfor";
+  EXPECT_EQ(*expand(text, {{"N", 1}, {"K", 2}}), "let x2_0 = 0;\nlet x2 = x2_0;\n");
+  EXPECT_EQ(*expand(text, {{"N", 4}, {"K", 2}}),
+            "let x2_0 = 0;\nlet x2_1 = 1;\nlet x2_2x0 = x2_0 + x2_1;\nlet x2_2 = 2;\nlet x2_3 = 3;\n"
+            "let x2_2x1 = x2_2 + x2_3;\nlet x2_4x0 = x2_2x0 + x2_2x1;\nlet x2 = x2_4x0;\n");
+  // 0s behind the last would not change it.
+  const std::string seven = *expand(text, {{"N", 7}, {"K", 2}});
+  EXPECT_TRUE(seven.ends_with("let x2_6 = 6;\nlet x2 = x2_4x0 + (x2_2x2 + (x2_6));\n")) << seven;
+  EXPECT_TRUE(expand(text, {{"N", 5}, {"K", 2}})->ends_with("let x2 = x2_4x0 + (x2_4);\n"));
+  EXPECT_ERROR(expand("#sum x, 1"), "line 1: #sum needs the form: #sum name, i, count");
+  EXPECT_ERROR(expand("#sum x, 2, 2"), "line 1: #sum names a value beyond the last");
+  EXPECT_ERROR(expand("#sum x, 0 - 1, 2"), "line 1: #sum names a value beyond the last");
+  EXPECT_ERROR(expand("#sum x, A, 2"), "line 1: the name A has no value");
+  EXPECT_ERROR(expand("#sum x${, 0, 1"), "line 1: ${ has no }");
+}
+
 TEST(ShaderTemplate, RefusesBrokenBlocks) {
   EXPECT_ERROR(expand("a\n#if 1\nb"), "line 2: the block has no end");
   EXPECT_ERROR(expand("#for i in 0..2\nb"), "line 1: the block has no end");

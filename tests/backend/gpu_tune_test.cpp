@@ -3,6 +3,8 @@
 #include "backend/gpu/decode_grouping.h"
 #include "backend/gpu/tune.h"
 
+#include <set>
+
 #include "backend/gpu/decode_program.h"
 #include "gpu_harness.h"
 #include "harness.h"
@@ -31,6 +33,10 @@ class Tune : public ::testing::Test {
     model_ = std::make_unique<TinyModel>(family, config);
     ASSERT_OK_AND_ASSIGN(weights_, model_->bind());
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model_->spec());
+    make(spec, mode);
+  }
+
+  void make(const ModelSpec& spec, Mode mode) {
     ASSERT_OK_AND_ASSIGN(Plan plan, build_plan(spec, weights_, 64));
     ASSERT_OK(fuse_plan(plan, weights_, kGpuPasses, {}));
     BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8};
@@ -48,15 +54,19 @@ class Tune : public ::testing::Test {
     words[StepLayout::kPad] = UINT32_MAX;
     return context_->device->write(context_->step, 0, std::as_bytes(std::span(words)));
   }
-  // The likeliest token after this one, by the logits.
-  Result<std::uint32_t> likeliest_after(std::uint32_t id) {
+  Result<std::vector<float>> logits_after(std::uint32_t id) {
     DOPPLER_TRY(write_token(id));
     Recorder recorder(*context_->device);
     program_->record_logits(recorder, 0);
     DOPPLER_TRY(recorder.submit());
     DOPPLER_ASSIGN(const auto bytes, context_->device->download(program_->logits()));
-    std::vector<float> logits(kVocab);
-    std::memcpy(logits.data(), bytes.data(), kVocab * sizeof(float));
+    std::vector<float> logits(context_->plan.vocab_size);
+    std::memcpy(logits.data(), bytes.data(), logits.size() * sizeof(float));
+    return logits;
+  }
+  // The likeliest token after this one, by the logits.
+  Result<std::uint32_t> likeliest_after(std::uint32_t id) {
+    DOPPLER_ASSIGN(const std::vector<float> logits, logits_after(id));
     return static_cast<std::uint32_t>(std::ranges::max_element(logits) - logits.begin());
   }
   // And as the device chooses it.
@@ -95,6 +105,51 @@ TEST_F(Tune, ForgetsTheCandidatesOfAHeadWithMoreWorkgroups) {
     EXPECT_EQ(chosen, expected) << "after token " << id;
   }
 }
+
+// Models of floats, 8-bit blocks and experts; with sums by shuffles, and through workgroup memory.
+class SameSums : public Tune, public ::testing::WithParamInterface<std::tuple<const char*, Mode>> {};
+
+// What a load measures must not change what a user reads.
+TEST_P(SameSums, WhateverTheShape) {
+  const auto [file, mode] = GetParam();
+  ASSERT_OK_AND_ASSIGN(const Model model, load_model(doppler::testing::data_path(file)));
+  weights_ = model.weights;
+  make(model.spec, mode);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, logits_after(7));
+  std::size_t reshaped = 0;
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < program_->sites().size(); ++i) {
+    const GemvSite& site = program_->sites()[i];
+    // The greedy heads leave no logits; of sites of one kind the first stands for all.
+    if (site.where == GemvSite::Where::kGreedyHead || !seen.insert(site.key()).second) continue;
+    const GemvShape own = site.shape;
+    const std::uint32_t groups = site.head_groups;
+    constexpr std::size_t kMost = 7;  // each is a kernel to compile
+    for (const GemvShape& shape : site.shapes(*context_->device, kMost)) {
+      ASSERT_OK(program_->reshape(*context_, i, shape, groups));
+      ASSERT_OK_AND_ASSIGN(const std::vector<float> logits, logits_after(7));
+      EXPECT_TRUE(logits == expected)
+          << site.key() << ": " << shape.rows << " rows, " << shape.lanes << " lanes, " << shape.units
+          << " units, " << shape.at_once << " at once";
+      ++reshaped;
+    }
+    ASSERT_OK(program_->reshape(*context_, i, own, groups));
+  }
+  EXPECT_GE(reshaped, 15u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, SameSums,
+                         ::testing::Values(std::tuple("models/gemma3", Mode::kUnchecked),
+                                           std::tuple("gguf/llama_k256.Q4_K_M.gguf", Mode::kUnchecked),
+                                           std::tuple("gguf/gemma3_k288.Q4_0.gguf", Mode::kUnchecked),
+                                           std::tuple("models/gpt_oss", Mode::kUnchecked),
+                                           std::tuple("gguf/gemma3_k288.Q4_0.gguf", Mode::kNoSubgroups)),
+                         [](const auto& test) {
+                           std::string name = std::get<0>(test.param);
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           const bool plain = std::get<1>(test.param) == Mode::kNoSubgroups;
+                           return name + (plain ? "_without_subgroups" : "");
+                         });
 
 // Behind an expert that rounding chose otherwise logits differ, which says nothing of a shape: each is judged
 // by what its own product leaves.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 
@@ -13,6 +14,16 @@ namespace doppler::gpu {
 namespace {
 
 using Pair = DecodeProgram::Pair;
+
+// Where Context::tuned has the shape of a pair's second product.
+std::string second_key(const std::string& pair_key) {
+  return pair_key + ", second";
+}
+
+// Threads of a workgroup that has the first product in that shape.
+std::uint32_t threads_of(const GemvSite& first, const GemvShape& shape) {
+  return shape.threads() * std::max(1u, first.sums_places ? first.places : 1u);
+}
 
 // Names of bindings as #module makes them; a Bound refers to its name.
 std::string_view name_in_module(std::string_view module, std::string_view name) {
@@ -26,17 +37,24 @@ const Bound& bound_of(const GemvSite& site, std::string_view name) {
   return *std::ranges::find(site.buffers, name, &Bound::name);
 }
 
-// Threads that have a row of the first product together, R of them: all that the second's workgroups have.
+// Shapes of the first product for workgroups of so many threads.
 std::vector<GemvShape> first_shapes(const GemvSite& first, std::uint32_t threads) {
+  // Where a thread has more units, or a workgroup fewer rows, others are better (H100, Gemma's down with q,
+  // k, v: 8 rows of 72 threads with 2 units 7.3 us, 4 of 144 with 1 unit 7.7, 32 of 18 with 8 units 9.6).
+  constexpr std::uint32_t kMostUnits = 4, kLeastRows = 8;
   std::vector<GemvShape> shapes;
-  for (const std::uint32_t rows : {4u, 8u, 16u, 32u}) {
-    const std::uint32_t lanes = threads / rows / std::max(1u, first.sums_places ? first.places : 1u);
-    const bool fits = lanes > 0 && lanes * rows * (first.sums_places ? first.places : 1u) == threads;
+  for (const std::uint32_t rows : {32u, 16u, 8u, 4u}) {
+    GemvShape shape{.rows = rows, .lanes = 1};
+    shape.lanes = threads / threads_of(first, shape);
     // Lanes without a unit wait for the others, and half of them at most.
-    if (!fits || lanes >= 2 * first.units) continue;
-    GemvShape shape{.rows = rows, .lanes = lanes, .units = ceil_div(first.units, lanes)};
+    if (shape.lanes == 0 || threads_of(first, shape) != threads || shape.lanes >= 2 * first.units) continue;
+    shape.units = std::bit_ceil(ceil_div(first.units, shape.lanes));
     // Four units' loads are under way at most, so that there are registers for the second's.
-    for (shape.at_once = std::min(shape.units, 4u); shape.units % shape.at_once != 0;) --shape.at_once;
+    shape.at_once = std::min(shape.units, 4u);
+    const auto is_good = [&](const GemvShape& of) { return of.units <= kMostUnits && of.rows >= kLeastRows; };
+    // One that is not is better than none.
+    if (!shapes.empty() && !is_good(shape)) continue;
+    if (!shapes.empty() && !is_good(shapes[0])) shapes.clear();
     shapes.push_back(shape);
   }
   return shapes;
@@ -77,6 +95,8 @@ Joined joined_parts(const GemvSite& first, const GemvShape& shape, const GemvSit
   add("second", DecodeProgram::source_of(second, second.shape, 0), "TAKES_OVER");
   const std::uint32_t groups = ceil_div(first.rows, shape.rows);
   values["FIRST"] = groups;
+  values["FIRST_ROWS"] = shape.rows;
+  values["HANDED"] = first.rows;
   values["FIRST_SUMS"] = first.sums_places ? 1 : 0;
   values["THREADS"] = second.shape.threads();
   values["TRIES"] = 20000;  // about a microsecond each: far longer than a product takes
@@ -126,15 +146,34 @@ class Places {
   std::map<std::size_t, Bound> places_;  // by the second's number, which grows along a token
 };
 
-// The second in a shape of enough threads for the first, whose workgroups have as many (H200, gpt-oss's
-// output and router: 14.5 us with 384 threads, 18.4 with 192, 17.1 apart).
-GemvShape widened(const GemvSite& second) {
-  constexpr std::uint32_t kFewest = 256, kMost = 512, kMostRows = 64;
+// Shapes of the second product that may be good for a pair: at least with 256 threads, so that the first,
+// whose workgroups have as many, has enough (H200, gpt-oss's output and router: 14.5 us with 384
+// threads, 18.4 with 192, 17.1 apart); and in half as many workgroups, since all of them ask for the same
+// values while they wait (H100: Gemma's output with gates and ups takes 10.6 us in 216 workgroups of 288
+// threads, 10.0 in 108 of 576 and 11.3 apart, Llama's 15.0 in 256 of 512 threads, 14.1 in 128 of 512, 15.2
+// apart).
+std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& second) {
+  constexpr std::uint32_t kFewest = 256, kMostRows = 64;
+  const std::uint32_t most = std::min<std::uint32_t>(limits.workgroup_invocations, 1024);
   GemvShape shape = second.shape;
-  if (second.gated) return shape;  // whose rows are whole blocks
-  while (shape.threads() < kFewest && shape.threads() * 2 <= kMost && shape.rows * 2 <= kMostRows)
+  // The rows of gates and ups are whole blocks.
+  while (!second.gated && shape.threads() < kFewest && shape.threads() * 2 <= most &&
+         shape.rows * 2 <= kMostRows)
     shape.rows *= 2;
-  return shape;
+  std::vector<GemvShape> shapes = {shape};
+  if (shape.rows * 2 > kMostRows || (second.gated && second.rows % (shape.rows * 2) != 0)) return shapes;
+  GemvShape larger = shape;
+  larger.rows *= 2;
+  if (larger.threads() <= most) shapes.push_back(larger);
+  GemvShape longer = larger;  // of as many threads, each with twice the units
+  longer.units *= 2;
+  longer.at_once = std::min(longer.units, 2u);
+  longer.lanes = ceil_div(second.units, longer.units);
+  if (longer.threads() <= most && longer.threads() % 8 == 0) shapes.push_back(longer);
+  // Where many wait; of few each has more to do.
+  constexpr std::uint32_t kMany = 64;
+  if (shapes.size() > 1 && ceil_div(second.rows, shape.rows) > kMany) shapes.erase(shapes.begin());
+  return shapes;
 }
 
 // All pairs of one key as one dispatch each, the products in those shapes.
@@ -156,7 +195,7 @@ Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProg
 // Seconds of measuring one candidate.
 constexpr double kJoinSeconds = 0.006;
 
-// Measures pairs of one key: apart, which is the first row, then joined with each shape of the first.
+// Measures pairs of one key: apart, which is the first row, then joined in each of the shapes.
 Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& program,
                                      std::span<const Pair> pairs) {
   const GemvSite &first = program.sites()[pairs[0].first], &second = program.sites()[pairs[0].second];
@@ -166,15 +205,16 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
     lists[0].push_back(program.body()[program.sites()[pair.second].index]);
   }
   const std::uint64_t bytes = first.bytes + second.bytes;
-  std::vector<TuneRow> rows = {{program.key_of(pairs[0]), {}, 0, 0, bytes, false}};
-  const GemvShape wide = widened(second);
-  for (const GemvShape& shape : first_shapes(first, wide.threads())) {
-    auto made = all_joined(context, program, pairs, shape, wide);
-    if (!made && made.error().code != ErrorCode::kUnsupported)
-      return std::unexpected(std::move(made).error());
-    if (!made) continue;
-    rows.push_back({rows[0].key, shape, 1, 0, bytes, false});
-    lists.push_back(std::move(*made));
+  std::vector<TuneRow> rows = {{.key = program.key_of(pairs[0]), .bytes = bytes}};
+  for (const GemvShape& second_shape : second_shapes(context.device->limits(), second)) {
+    for (const GemvShape& shape : first_shapes(first, second_shape.threads())) {
+      auto made = all_joined(context, program, pairs, shape, second_shape);
+      if (!made && made.error().code != ErrorCode::kUnsupported)
+        return std::unexpected(std::move(made).error());
+      if (!made) continue;
+      rows.push_back({.key = rows[0].key, .shape = shape, .second = second_shape, .bytes = bytes});
+      lists.push_back(std::move(*made));
+    }
   }
   DOPPLER_ASSIGN(const std::vector<double> seconds, time_awake(context, lists, kJoinSeconds));
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -187,16 +227,19 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
 using Family = std::map<std::string, std::vector<Pair>>;
 
 // The kernels that measure() needs.
-std::vector<KernelSource> sources_of(const DecodeProgram& program, const Family& family) {
+std::vector<KernelSource> sources_of(const Limits& limits, const DecodeProgram& program,
+                                     const Family& family) {
   std::vector<KernelSource> sources;
   for (const auto& [key, pairs] : family) {
     const Places places(program, pairs);
     for (const Pair& pair : pairs) {
       const GemvSite& first = program.sites()[pair.first];
       GemvSite second = program.sites()[pair.second];
-      second.shape = widened(second);
-      for (const GemvShape& shape : first_shapes(first, second.shape.threads()))
-        sources.push_back(joined_parts(first, shape, second, places.before(pair)).source);
+      for (const GemvShape& second_shape : second_shapes(limits, second)) {
+        second.shape = second_shape;
+        for (const GemvShape& shape : first_shapes(first, second_shape.threads()))
+          sources.push_back(joined_parts(first, shape, second, places.before(pair)).source);
+      }
     }
   }
   return sources;
@@ -204,50 +247,70 @@ std::vector<KernelSource> sources_of(const DecodeProgram& program, const Family&
 
 // Measures all of them, and keeps in Context::tuned whether they are joined, and in which shapes.
 Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& program, const Family& family) {
+  const Limits& limits = context.device->limits();
+  DOPPLER_TRY(prepare_awake(context, sources_of(limits, program, family), program.body()));
   std::vector<TuneRow> rows;
-  std::vector<std::size_t> apart, best;  // rows of each key
-  double seconds_apart = 0, seconds_joined = 0;
-  DOPPLER_TRY(prepare_awake(context, sources_of(program, family), program.body()));
+  std::vector<std::size_t> apart;  // rows of each key, behind which lie those of its shapes
+  double seconds_apart = 0;
   for (const auto& [key, pairs] : family) {
     DOPPLER_ASSIGN(const std::vector<TuneRow> measured, measure(context, program, pairs));
     apart.push_back(rows.size());
     seconds_apart += measured[0].seconds;
-    const auto fastest = std::min_element(measured.begin() + 1, measured.end(),
-                                          [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
-    const bool can = fastest != measured.end();
-    best.push_back(rows.size() + static_cast<std::size_t>(can ? fastest - measured.begin() : 0));
-    seconds_joined += can ? fastest->seconds : 1;  // far longer than any
     rows.insert(rows.end(), measured.begin(), measured.end());
   }
-  constexpr double kGain = 0.98;  // less is noise
-  const bool joins = seconds_joined < kGain * seconds_apart;
-  for (const std::size_t row : joins ? best : apart) rows[row].chosen = true;
-  for (const TuneRow& row : rows) {
-    const GemvShape& own = program.sites()[family.at(row.key)[0].first].shape;
-    if (row.chosen) context.tuned[row.key] = {joins ? row.shape : own, joins ? 1u : 0u};
+  // The shape of the second that is best for all keys together; a gain of less than two percent is noise.
+  constexpr double kGain = 0.98;
+  double least = kGain * seconds_apart;
+  std::vector<std::size_t> best;
+  for (const GemvShape& second : second_shapes(limits, program.sites()[family.begin()->second[0].second])) {
+    std::vector<std::size_t> fastest;
+    double seconds = 0;
+    for (std::size_t k = 0; k < apart.size(); ++k) {
+      const std::size_t end = k + 1 < apart.size() ? apart[k + 1] : rows.size();
+      std::size_t found = end;
+      for (std::size_t i = apart[k] + 1; i < end; ++i) {
+        if (rows[i].second == second && (found == end || rows[i].seconds < rows[found].seconds)) found = i;
+      }
+      if (found == end) break;
+      fastest.push_back(found);
+      seconds += rows[found].seconds;
+    }
+    if (fastest.size() < apart.size() || seconds >= least) continue;
+    least = seconds;
+    best = std::move(fastest);
   }
-  if (joins) {
-    const GemvSite& second = program.sites()[family.begin()->second[0].second];
-    context.tuned[second.key()] = {widened(second), 0};
+  const bool joins = !best.empty();
+  for (const std::size_t i : joins ? best : apart) {
+    TuneRow& row = rows[i];
+    row.chosen = true;
+    const Pair& pair = family.at(row.key)[0];
+    context.tuned[row.key] = {joins ? row.shape : program.sites()[pair.first].shape, joins ? 1u : 0u};
+    context.tuned[second_key(row.key)] = {joins ? row.second : program.sites()[pair.second].shape, 0};
   }
   return rows;
 }
 
 }  // namespace
 
-Status join_pairs(Context& context, DecodeProgram& program, std::span<const Pair> wanted) {
+Status join_pairs(Context& context, DecodeProgram& program, std::span<const ShapedPair> wanted) {
+  std::vector<ShapedPair> shaped;
   std::vector<Pair> pairs;
-  for (const Pair& pair : wanted) {
-    const auto same_second = [&](const Pair& other) { return other.second == pair.second; };
-    if (std::ranges::count_if(wanted, same_second) == std::ranges::count_if(program.pairs(), same_second))
-      pairs.push_back(pair);
+  for (const ShapedPair& each : wanted) {
+    const auto same_second = [&](const Pair& other) { return other.second == each.pair.second; };
+    if (std::ranges::count_if(wanted, same_second, &ShapedPair::pair) !=
+        std::ranges::count_if(program.pairs(), same_second))
+      continue;
+    shaped.push_back(each);
+    pairs.push_back(each.pair);
   }
   const Places places(program, pairs);
   if (!places.enough()) return {};
-  for (const Pair& pair : pairs) {
-    const GemvSite &first = program.sites()[pair.first], &second = program.sites()[pair.second];
-    DOPPLER_ASSIGN(FixedDispatch made, joined(context, first, first.shape, second, places.before(pair)));
-    program.join(pair, std::move(made));
+  for (const ShapedPair& each : shaped) {
+    GemvSite second = program.sites()[each.pair.second];
+    second.shape = each.second;
+    DOPPLER_ASSIGN(FixedDispatch made, joined(context, program.sites()[each.pair.first], each.first, second,
+                                              places.before(each.pair)));
+    program.join(each.pair, std::move(made));
   }
   return program.clear_handed(*context.device);
 }
@@ -266,53 +329,56 @@ Result<std::vector<TuneRow>> join_products(Context& context, DecodeProgram& prog
   if (!can_join(*context.device)) return rows;
   std::map<std::string, Family> families;  // by the second's key
   for (const Pair& pair : program.pairs()) {
-    // Many that wait cost more than a launch (H200: gates and ups of Gemma in 216 workgroups 16.0 us
-    // joined, 12.5 apart; a router in 8 the other way round), so only few are worth measuring.
-    constexpr std::uint32_t kMostWaiting = 64;
     const GemvSite& second = program.sites()[pair.second];
-    if (second.groups() <= kMostWaiting && are_apart(program, pair))
-      families[second.key()][program.key_of(pair)].push_back(pair);
+    if (are_apart(program, pair)) families[second.key()][program.key_of(pair)].push_back(pair);
   }
-  std::vector<Pair> taken;
+  std::vector<ShapedPair> taken;
   for (auto& [second, family] : families) {
     std::erase_if(family, [](const auto& each) { return each.second.size() < 2; });
-    const auto is_known = [&](const auto& each) { return context.tuned.contains(each.first); };
+    const auto is_known = [&](const auto& each) {
+      return context.tuned.contains(each.first) && context.tuned.contains(second_key(each.first));
+    };
     if (family.empty()) continue;
     if (!std::ranges::all_of(family, is_known)) {
       if (!measures) continue;
       DOPPLER_ASSIGN(const std::vector<TuneRow> measured, choose(context, program, family));
       rows.insert(rows.end(), measured.begin(), measured.end());
     }
-    const auto is_joined = [&](const auto& each) { return context.tuned[each.first].head_groups != 0; };
+    const auto is_joined = [&](const auto& each) {
+      const GemvSite& first = program.sites()[each.second[0].first];
+      const TunedShape &shape = context.tuned[each.first],
+                       &second_shape = context.tuned[second_key(each.first)];
+      return shape.head_groups != 0 && threads_of(first, shape.shape) == second_shape.shape.threads();
+    };
     if (!std::ranges::all_of(family, is_joined)) continue;
-    // Kernels of the pair by themselves take these shapes, too: whether two are joined changes no bit.
     for (const auto& [key, pairs] : family) {
-      const GemvShape shape = context.tuned[key].shape;
-      const auto wide = context.tuned.find(second);
-      for (const Pair& pair : pairs) {
-        DOPPLER_TRY(program.reshape(context, pair.first, shape, 0));
-        // Only after measuring: else it was made in that shape, and two pairs may have the same second.
-        if (wide != context.tuned.end() && program.sites()[pair.second].shape != wide->second.shape)
-          DOPPLER_TRY(program.reshape(context, pair.second, wide->second.shape, 0));
-      }
-      context.tuned[program.sites()[pairs[0].first].key()] = {shape, 0};
-      taken.insert(taken.end(), pairs.begin(), pairs.end());
+      for (const Pair& pair : pairs)
+        taken.push_back({pair, context.tuned[key].shape, context.tuned[second_key(key)].shape});
     }
   }
   DOPPLER_TRY(join_pairs(context, program, taken));
   return rows;
 }
 
-Result<std::vector<Pair>> shape_for_joining(Context& context, DecodeProgram& program) {
-  std::vector<Pair> pairs;
+std::vector<ShapedPair> pairs_to_join(const Context& context, const DecodeProgram& program) {
+  std::vector<ShapedPair> pairs;
   for (const Pair& pair : program.pairs()) {
-    const GemvSite &first = program.sites()[pair.first], &second = program.sites()[pair.second];
-    const std::vector<GemvShape> shapes = first_shapes(first, second.shape.threads());
-    if (shapes.empty() || !are_apart(program, pair)) continue;
-    DOPPLER_TRY(program.reshape(context, pair.first, shapes[0], 0));
-    pairs.push_back(pair);
+    if (!are_apart(program, pair)) continue;
+    std::vector<ShapedPair> shaped;
+    for (const GemvShape& second : second_shapes(context.device->limits(), program.sites()[pair.second])) {
+      for (const GemvShape& first : first_shapes(program.sites()[pair.first], second.threads()))
+        shaped.push_back({pair, first, second});
+    }
+    if (!shaped.empty()) pairs.push_back(shaped.back());
   }
   return pairs;
+}
+
+void forget_joined(Context& context, const DecodeProgram& program, std::size_t& forgotten) {
+  for (const Pair& pair : program.pairs()) {
+    const std::string key = program.key_of(pair);
+    forgotten += context.tuned.erase(key) + context.tuned.erase(second_key(key));
+  }
 }
 
 }  // namespace doppler::gpu

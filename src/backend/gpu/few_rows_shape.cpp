@@ -94,7 +94,7 @@ std::vector<ColumnsShape> best_columns_shapes(const Limits& limits, const Weight
       // A workgroup's rows are part of a tile of 64, behind whose last there may be nothing.
       if (!gated && per_set * sets > 64) continue;
       if (!gated && ceil_div(rows, per_set * sets) > limits.workgroups_per_dimension) continue;
-      for (std::uint32_t share = 1; share <= units; ++share) {
+      for (std::uint32_t share = 1; share <= units; share *= 2) {
         const ColumnsShape shape{
             .rows = per_set, .lanes = ceil_div(units, share), .units = share, .sets = sets};
         const std::uint64_t bytes =

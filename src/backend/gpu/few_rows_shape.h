@@ -28,7 +28,7 @@ std::uint32_t few_rows_tile(std::uint32_t rows);
 struct ColumnsShape {
   std::uint32_t rows = 0;   // of a set: a power of two, at most 64
   std::uint32_t lanes = 0;  // threads of a row
-  std::uint32_t units = 0;  // of 64 values, a thread
+  std::uint32_t units = 0;  // of 64 values, a thread: a power of two, as GemvShape has them
   std::uint32_t sets = 1;   // rows that a thread has
   std::uint32_t threads() const { return rows * lanes; }
   bool operator==(const ColumnsShape&) const = default;

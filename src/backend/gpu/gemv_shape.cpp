@@ -1,6 +1,7 @@
 #include "backend/gpu/gemv_shape.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "backend/gpu/shader_values.h"
@@ -13,10 +14,10 @@ GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, st
   // registers (measured on an H200: 4 to 8).
   constexpr std::uint32_t kLoads = 8;
   const std::uint32_t most_threads = std::min<std::uint32_t>(limits.workgroup_invocations, 512);
-  std::uint32_t per_thread = std::max<std::uint32_t>(1, kLoads / (format.pieces() * sets));
+  std::uint32_t per_thread = std::bit_floor(std::max<std::uint32_t>(1, kLoads / (format.pieces() * sets)));
   // Whole shares, so that no thread works beyond the row.
-  while (per_thread > 1 && units % per_thread != 0) --per_thread;
-  while ((units + per_thread - 1) / per_thread > most_threads) ++per_thread;
+  while (per_thread > 1 && units % per_thread != 0) per_thread /= 2;
+  while ((units + per_thread - 1) / per_thread > most_threads) per_thread *= 2;
   GemvShape shape{.rows = 1, .lanes = (units + per_thread - 1) / per_thread, .units = per_thread};
   // Few rows leave processors idle: a grid should have some hundreds of workgroups.
   constexpr std::uint32_t kWorkgroups = 96;
@@ -31,7 +32,7 @@ GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, st
     if (shape.rows * 2 * shape.lanes <= most_threads) {
       shape.rows *= 2;
     } else {
-      ++shape.units;
+      shape.units *= 2;
       shape.lanes = (units + shape.units - 1) / shape.units;
     }
   }
@@ -48,12 +49,10 @@ double octaves(double value, double best) {
 // What each further round of loads costs a shape, and one that puts places together, whose rounds are short.
 constexpr double kRound = 0.08, kRoundOfPlaces = 0.15;
 
-// How many units a thread may load at once so that rounds are whole: the divisors of what it has.
+// How many of its units, a power of two, a thread may load at once so that rounds are whole.
 std::vector<std::uint32_t> parts_of(std::uint32_t units) {
   std::vector<std::uint32_t> parts;
-  for (std::uint32_t part = 1; part <= units; ++part) {
-    if (units % part == 0) parts.push_back(part);
-  }
+  for (std::uint32_t part = 1; part <= units; part *= 2) parts.push_back(part);
   return parts;
 }
 
@@ -77,7 +76,7 @@ std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightForma
   std::vector<std::pair<double, GemvShape>> shapes;
   for (std::uint32_t per_row = quantises ? 32 : 1; per_row <= 64; per_row *= 2) {
     if (gated && rows % per_row != 0) continue;
-    for (std::uint32_t share = 1; share <= units; ++share) {
+    for (std::uint32_t share = 1; share <= units; share *= 2) {
       // Whole subgroups, if need be with lanes that have nothing to do.
       const std::uint32_t needed = (units + share - 1) / share, grain = std::max(1u, subgroup / per_row);
       const std::uint32_t padded = (needed + grain - 1) / grain * grain;
@@ -113,7 +112,7 @@ std::vector<GemvShape> best_shapes_of_places(const Device& device, const WeightF
   const std::uint32_t subgroup = device.features().subgroup_size;
   std::vector<std::pair<double, GemvShape>> shapes;
   for (std::uint32_t per_row = 1; per_row <= 32; per_row *= 2) {
-    for (std::uint32_t share = 1; share <= units; ++share) {
+    for (std::uint32_t share = 1; share <= units; share *= 2) {
       for (const std::uint32_t at_once : parts_of(share)) {
         const GemvShape shape{
             .rows = per_row, .lanes = ceil_div(units, share), .units = share, .at_once = at_once};

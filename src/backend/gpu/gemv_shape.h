@@ -12,7 +12,8 @@ namespace doppler::gpu {
 struct GemvShape {
   std::uint32_t rows = 0;     // of a workgroup: a power of two, at most 64
   std::uint32_t lanes = 0;    // threads of a row
-  std::uint32_t units = 0;    // of 64 values, a thread
+  std::uint32_t units = 0;    // of 64 values, a thread: a power of two, as at_once is, so that sums are
+                              // those of any other shape (docs/kernels.md: one order of sums)
   std::uint32_t at_once = 0;  // of its units, those that a thread loads together; 0: all
   std::uint32_t loaded() const { return at_once == 0 ? units : at_once; }
   std::uint32_t threads() const { return rows * lanes; }

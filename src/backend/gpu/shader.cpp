@@ -362,6 +362,8 @@ class Expander {
         DOPPLER_TRY(module(line, trim(text.substr(8))));
       } else if (text.starts_with("#include ")) {
         DOPPLER_TRY(include(line, trim(text.substr(9))));
+      } else if (text.starts_with("#sum ")) {
+        DOPPLER_TRY(sum(line, text.substr(5)));
       } else if (text.starts_with("#")) {
         return at(line, "the directive is unknown or has no beginning");
       } else {
@@ -458,21 +460,57 @@ class Expander {
     return {};
   }
 
+  // What of the sum over name_0 ... is due behind value i: a pair of neighbours, pairs of pairs, and behind
+  // the last the total.
+  Status sum(const Line& line, std::string_view text) {
+    const std::size_t first = text.find(','), second = text.find(',', first + 1);
+    if (first == std::string_view::npos || second == std::string_view::npos)
+      return at(line, "#sum needs the form: #sum name, i, count");
+    DOPPLER_ASSIGN(const std::string name, filled(line, trim(text.substr(0, first))));
+    DOPPLER_ASSIGN(const std::int64_t i, evaluate(line, text.substr(first + 1, second - first - 1)));
+    DOPPLER_ASSIGN(const std::int64_t count, evaluate(line, text.substr(second + 1)));
+    if (i < 0 || i >= count) return at(line, "#sum names a value beyond the last");
+    // The sum of the 2^k values from the 2^k j-th on.
+    const auto part = [&](int k, std::int64_t j) {
+      return k == 0 ? fmt::format("{}_{}", name, j) : fmt::format("{}_{}x{}", name, 1 << k, j);
+    };
+    for (int k = 0; (i + 1) % (std::int64_t{2} << k) == 0; ++k) {
+      const std::int64_t j = i >> k;
+      out_ += fmt::format("let {} = {} + {};\n", part(k + 1, j / 2), part(k, j - 1), part(k, j));
+    }
+    if (i + 1 != count) return {};
+    std::string total;
+    for (int k = 0; count >> k != 0; ++k) {
+      if ((count >> k) % 2 == 0) continue;
+      const std::string larger = part(k, (count >> k) - 1);
+      total = total.empty() ? larger : fmt::format("{} + ({})", larger, total);
+    }
+    out_ += fmt::format("let {} = {};\n", name, total);
+    return {};
+  }
+
+  // A text with the values of its expressions.
+  Result<std::string> filled(const Line& line, std::string_view text) {
+    std::string out;
+    while (true) {
+      const std::size_t begin = text.find("${");
+      out += text.substr(0, begin);
+      if (begin == std::string_view::npos) return out;
+      const std::size_t end = text.find('}', begin);
+      if (end == std::string_view::npos) return at(line, "${ has no }");
+      DOPPLER_ASSIGN(const std::int64_t value, evaluate(line, text.substr(begin + 2, end - begin - 2)));
+      out += std::to_string(value);
+      text = text.substr(end + 1);
+    }
+  }
+
   Status plain(const Line& line) {
     std::string_view text = line.text;
     const std::size_t comment = text.find("//");
     if (comment != std::string_view::npos) text = text.substr(0, comment);
     if (trim(text).empty()) return {};
-    while (true) {
-      const std::size_t begin = text.find("${");
-      out_ += text.substr(0, begin);
-      if (begin == std::string_view::npos) break;
-      const std::size_t end = text.find('}', begin);
-      if (end == std::string_view::npos) return at(line, "${ has no }");
-      DOPPLER_ASSIGN(const std::int64_t value, evaluate(line, text.substr(begin + 2, end - begin - 2)));
-      out_ += std::to_string(value);
-      text = text.substr(end + 1);
-    }
+    DOPPLER_ASSIGN(const std::string out, filled(line, text));
+    out_ += out;
     out_ += '\n';
     return {};
   }

@@ -12,6 +12,11 @@
 //                                  than the module's before (the first's as they are), main() a function
 //                                  name_main()
 //   #include "file.wgsl"           another embedded file, once
+//   #sum name, i, count            behind the line that defines the value name_<i>: adds it to its neighbour,
+//   pairs to
+//                                  pairs and so on, as far as they are there; behind the last of `count`
+//                                  values, `name` is their sum. So sums over 0s behind the last are the same
+//                                  sums (docs/kernels.md).
 //
 // Expressions: + - * / % << >> == != < <= > >= && || ! ( ) min(a, b) max(a, b) and whole numbers, as in C, in
 // 64 bits.

@@ -61,8 +61,7 @@ void TokenRunner::keep_shapes(ShapeChoice choice) const {
 void TokenRunner::forget_shapes() const {
   std::size_t forgotten = 0;
   for (const GemvSite& site : program_.sites()) forgotten += context_->tuned.erase(site.key());
-  for (const DecodeProgram::Pair& pair : program_.pairs())
-    forgotten += context_->tuned.erase(program_.key_of(pair));
+  forget_joined(*context_, program_, forgotten);
   if (forgotten > 0) store_tuned(*context_);
 }
 

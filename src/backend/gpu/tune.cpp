@@ -180,7 +180,11 @@ Result<MeasuredKind> measure_kind(Context& context, const DecodeProgram& program
       layers.push_back(std::move(*made));
     }
     if (layers.size() != indices.size()) continue;
-    candidates.push_back({site.key(), candidate.shape, candidate.head_groups, HUGE_VAL, site.bytes, false});
+    candidates.push_back({.key = site.key(),
+                          .shape = candidate.shape,
+                          .head_groups = candidate.head_groups,
+                          .seconds = HUGE_VAL,
+                          .bytes = site.bytes});
     dispatches.push_back(std::move(layers));
   }
   if (candidates.empty()) return measured;

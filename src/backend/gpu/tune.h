@@ -12,6 +12,7 @@ namespace doppler::gpu {
 struct TuneRow {
   std::string key;
   GemvShape shape;
+  GemvShape second;  // of two products in one dispatch: the second's
   std::uint32_t head_groups = 0;
   double seconds = 0;
   std::uint64_t bytes = 0;

@@ -1,5 +1,6 @@
 // The dot product of one unit (64 values) of a row with the activations. Its pieces and scale words are arguments, so that
-// they live in registers and their loads can be issued long before. Needs weights.wgsl (FORM, PIECES, SCALE_WORDS,
+// they live in registers and their loads can be issued long before. fma() is written out, so that a driver joins the same
+// operations in every kernel (docs/kernels.md: one order of sums). Needs weights.wgsl (FORM, PIECES, SCALE_WORDS,
 // GROUPS_16, HAS_MIN), ACT (0: float activations, 1: 8-bit blocks), and the functions
 //   ACT 1: x8_at(unit, piece of 16) -> 16 signed bytes as vec4u, xs_at(unit, block of 32) -> (scale, scale * sum of codes)
 //   ACT 0: x_at(unit, j) -> values 4j .. 4j+3 as vec4f
@@ -64,7 +65,13 @@ fn dot_unit(
   s${s} : u32,
 #endfor
   unit : u32) -> f32 {
+#if ACT == 1
+  // Less than any sum's rounding, but not 0: what a compiler knows to be a mere product it joins with the sum behind (Mesa makes
+  // a b + (c d + e) of (a b + c d) + e), and that sum would depend on which units a thread has.
+  var sum = 1.2e-38;
+#else
   var sum = 0.0;
+#endif
 #if QUANTISED
 #for g in 0..2 + 2 * (GROUPS_16)
   let scale${g} = group_scale(
@@ -93,22 +100,19 @@ fn dot_unit(
   let db${b} = dot_high(w${b}, xb${b});
 #endif
 #if GROUPS_16
-  var part${b} = scale${2 * b}.x * f32(da${b}) + scale${2 * b + 1}.x * f32(db${b});
+  var part${b} = fma(scale${2 * b}.x, f32(da${b} >> kCodeShift), scale${2 * b + 1}.x * f32(db${b} >> kCodeShift));
 #else
-  var part${b} = scale${b}.x * f32(da${b} + db${b});
-#endif
-#if FORM == 4 || FORM == 8 || HIGH_WORDS
-  part${b} *= kCodeFactor;
+  var part${b} = scale${b}.x * f32((da${b} + db${b}) >> kCodeShift);
 #endif
 #if FORM == 8
-  sum -= 6.0 * scale${b}.x * xs${b}.y;
+  sum = fma(-6.0 * scale${b}.x, xs${b}.y, sum);
 #endif
 #if GROUPS_16 && HAS_MIN
-  part${b} += scale${2 * b}.y * sum_codes(xa${b}) + scale${2 * b + 1}.y * sum_codes(xb${b});
+  part${b} = fma(scale${2 * b}.y, sum_codes(xa${b}), fma(scale${2 * b + 1}.y, sum_codes(xb${b}), part${b}));
 #endif
-  sum += part${b} * xs${b}.x;
+  sum = fma(part${b}, xs${b}.x, sum);
 #if HAS_MIN && !(GROUPS_16)
-  sum += scale${b}.y * xs${b}.y;
+  sum = fma(scale${b}.y, xs${b}.y, sum);
 #endif
 #endfor
 #elif QUANTISED
@@ -128,9 +132,9 @@ fn dot_unit(
 #else
 #define G j / 8
 #endif
-  sum += scale${G}.x * dot(c${j}, x${j});
+  sum = fma(scale${G}.x, dot(c${j}, x${j}), sum);
 #if HAS_MIN
-  sum += scale${G}.y * (x${j}.x + x${j}.y + x${j}.z + x${j}.w);
+  sum = fma(scale${G}.y, x${j}.x + x${j}.y + x${j}.z + x${j}.w, sum);
 #endif
 #endfor
 #else

@@ -34,9 +34,10 @@
 #if EMIT_PARTS
 @group(0) @binding(9) var<storage, read_write> parts_out : array<f32>;
 #endif
-#define LANES PLACE_LANES * CHOSEN
-#define THREADS R * LANES
-#define COVERED PLACE_LANES * UNITS == UNITS_K
+#define LANES PLACE_LANES
+#define PLACES CHOSEN
+#define THREADS R * LANES * PLACES
+#define COVERED LANES * UNITS == UNITS_K
 #define SETS 1
 #define SET_ROWS 0
 #include "weights.wgsl"
@@ -56,36 +57,48 @@ fn x_at(unit : u32, j : u32) -> vec4f {
 #endif
 #include "dot.wgsl"
 #include "row_sum.wgsl"
-#if EMIT_PARTS
-var<workgroup> each : array<f32, ${THREADS}>;  // [lane][row]: what a thread has of its expert
-#endif
+var<workgroup> weighed : array<f32, ${PLACES * R}>;  // [place][row]
+
+fn expert_at(of_place : u32) -> u32 {
+  return min(u32(max(ids[${IDS_OFFSET}u + of_place], 0.0)), ${EXPERTS - 1}u);
+}
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
-  let lane = t / ${R}u % ${PLACE_LANES}u;
-  place = t / ${R * PLACE_LANES}u;
-  let expert = min(u32(max(ids[${IDS_OFFSET}u + place], 0.0)), ${EXPERTS - 1}u);
+  let lane = t / ${R}u % ${LANES}u;
+  place = t / ${R * LANES}u;
+  let own = min(group.x * ${R}u + t % ${R}u, ${ROWS - 1}u);
+  let row = expert_at(place) * ${ROWS}u + own;
+#include "unit_loads.wgsl"
+  // What a thread puts together in the end: row t % R of this place.
+  let of_place = min(t / ${R}u, ${PLACES - 1}u);
 #if WEIGHTED
-  let weight = weights[${WEIGHTS_OFFSET}u + place];
+  let weight = weights[${WEIGHTS_OFFSET}u + of_place];
 #else
   let weight = 1.0;
 #endif
-  let own = min(group.x * ${R}u + t % ${R}u, ${ROWS - 1}u);
-  let row = expert * ${ROWS}u + own;
-#include "unit_loads.wgsl"
-#include "unit_products.wgsl"
-  var sum = sum0;
 #if BIAS
-  if (lane == 0u) {
-    sum += bias[row];
-  }
+  let own_bias = bias[expert_at(of_place) * ${ROWS}u + own];
 #endif
+#include "unit_products.wgsl"
+  var part = row_sum(vec2f(sum0, 0.0), t).x;
+#if BIAS
+  part += own_bias;
+#endif
+  if (t < ${PLACES * R}u) {
 #if EMIT_PARTS
-  each[t] = sum;
+    if (group.x * ${R}u + t % ${R}u < ${ROWS}u) {
+      parts_out[of_place * ${ROWS}u + own] = part;
+    }
 #endif
-  // The product is rounded before it is summed, whatever a driver would join: the sum must not depend on what is emitted.
-  let total = row_sum(vec2f(fma(sum, weight, 0.0), 0.0), t).x;
+    weighed[t] = part * weight;
+  }
+  workgroupBarrier();
   if (t < ${R}u && group.x * ${R}u + t < ${ROWS}u) {
+#for c in 0..PLACES
+    let total_${c} = weighed[${c * R}u + t];
+#sum total, c, PLACES
+#endfor
 #if ADDS
     let result = z[${Z_OFFSET}u + own] + total;
 #else
@@ -97,16 +110,4 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     out[${OUT_OFFSET}u + own] = result;
 #endif
   }
-#if EMIT_PARTS
-  workgroupBarrier();
-  if (t < ${R}u && group.x * ${R}u + t < ${ROWS}u) {
-#for c in 0..CHOSEN
-    var part${c} = 0.0;
-#for l in 0..PLACE_LANES
-    part${c} += each[${(c * PLACE_LANES + l) * R}u + t];
-#endfor
-    parts_out[${c * ROWS}u + own] = part${c};
-#endfor
-  }
-#endif
 }

@@ -46,14 +46,14 @@ var<workgroup> acts : array<f32, ${COLUMNS * R}>;  // [column][row]
 
 var<workgroup> column_parts : array<f32, ${COLUMNS * SETS * THREADS}>;  // [column][set][lane][row]
 
-// The sum over the lanes of one row of a set.
+// The sum over the lanes of one row of a set, neighbours first (docs/kernels.md: one order of sums).
 fn lanes_sum(column_and_set : u32, row : u32) -> f32 {
   let at = column_and_set * ${THREADS}u + row;
-  var sum = column_parts[at];
-#for l in 1..LANES
-  sum += column_parts[at + ${l * R}u];
+#for i in 0..LANES
+  let part_${i} = column_parts[at + ${i * R}u];
+#sum part, i, LANES
 #endfor
-  return sum;
+  return part;
 }
 
 @compute @workgroup_size(${THREADS})
@@ -63,17 +63,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #include "unit_loads.wgsl"
   let count = step[${COUNT}u];
   let first = group.y * ${COLUMNS}u;
-#for c in 0..COLUMNS
-#for n in 0..SETS
-  var sum${n}_${c} = 0.0;
-#endfor
-#endfor
 #for u in 0..UNITS
 #for c in 0..COLUMNS
   token = min(first + ${c}u, count - 1u);
 #for n in 0..SETS
-  {
-    let d = dot_unit(
+  let made${n}_${c}_${u} = dot_unit(
 #for p in 0..PIECES
       w${n}_${u}_${p},
 #endfor
@@ -82,17 +76,17 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
       unit${u});
 #if COVERED
-    sum${n}_${c} += d;
+  let d${n}_${c}_${u} = made${n}_${c}_${u};
 #else
-    sum${n}_${c} += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+  let d${n}_${c}_${u} = select(0.0, made${n}_${c}_${u}, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
 #endif
-  }
+#sum d${n}_${c}, u, UNITS
 #endfor
 #endfor
 #endfor
 #for c in 0..COLUMNS
 #for n in 0..SETS
-  column_parts[${(c * SETS + n) * THREADS}u + t] = sum${n}_${c};
+  column_parts[${(c * SETS + n) * THREADS}u + t] = d${n}_${c};
 #endfor
 #endfor
   workgroupBarrier();

@@ -76,10 +76,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endif
 #endfor
-    var sum = 0.0;
+    // Neighbours first, as unit_products.wgsl adds them.
 #for u in 0..UNITS
-    {
-      let d = dot_unit(
+    let made${u} = dot_unit(
 #for p in 0..PIECES
         w${u}_${p},
 #endfor
@@ -88,11 +87,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
         unit${u});
 #if COVERED
-      sum += d;
+    let d_${u} = made${u};
 #else
-      sum += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+    let d_${u} = select(0.0, made${u}, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
 #endif
-    }
+#sum d, u, UNITS
 #for p in 0..PIECES
     w${u}_${p} = n${u}_${p};
 #endfor
@@ -100,7 +99,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     s${u}_${s} = m${u}_${s};
 #endfor
 #endfor
-    var logit = row_sum(vec2f(sum, 0.0), t).x;
+    var logit = row_sum(vec2f(d, 0.0), t).x;
     if (t < ${R}u && row < ${ROWS}u) {
 #if EMIT_RAW
       raw_logits[${ROW0}u + row] = logit;

@@ -25,7 +25,13 @@
 @group(0) @binding(17) var<storage, read_write> normed_scales : array<vec2f>;
 #include "quantise_vec.wgsl"
 #endif
-#include "reduce.wgsl"
+#if POST
+alias Term = vec4f;
+#else
+alias Term = f32;
+#endif
+#define TERMS UNITS_K * 16
+#include "ordered_sum.wgsl"
 #include "prologue_x.wgsl"
 // Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
@@ -64,6 +70,7 @@ fn prologue(t : u32, is_first : bool) {
 #endfor
 #if ADD && TAKES_OVER
   // Waits for other workgroups of the dispatch, when all that they do not make is under way.
+  await_handed(t);
 #for i in 0..VECS
   if (has${i}) {
     p${i} = handed_vec(v${i});
@@ -79,11 +86,10 @@ fn prologue(t : u32, is_first : bool) {
 #if POST
   // One reduction for both norms: the sum of squares of r + q f is expanded. Where it cancels, which costs digits, h is
   // summed by itself.
-  var sums = vec4f(0.0);
 #for i in 0..VECS
-  sums += vec4f(dot(p${i}, p${i}), dot(r${i}, r${i}), dot(r${i}, q${i}), dot(q${i}, q${i}));
+  put_term(${i}u, vec4f(dot(p${i}, p${i}), dot(r${i}, r${i}), dot(r${i}, q${i}), dot(q${i}, q${i})), t);
 #endfor
-  sums = workgroup_sum_once(sums, t);
+  let sums = sum_of_terms(t);
   let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);
 #for i in 0..VECS
   let h${i} = fma(q${i}, vec4f(f), r${i});  // written out: a driver may join it or not, and must not decide by what is emitted
@@ -99,23 +105,21 @@ fn prologue(t : u32, is_first : bool) {
   if (square < 0.0625 * (sums.y + f * f * sums.w)) {
     workgroupBarrier();
 #endif
-    var own = 0.0;
 #for i in 0..VECS
-    own += dot(h${i}, h${i});
+    put_term(${i}u, vec4f(dot(h${i}, h${i}), 0.0, 0.0, 0.0), t);
 #endfor
-    square = workgroup_sum_once(vec4f(own, 0.0, 0.0, 0.0), t).x;
+    square = sum_of_terms(t).x;
   }
 #else
-  var own = 0.0;
 #for i in 0..VECS
 #if ADD
   let h${i} = r${i} + p${i};
 #else
   let h${i} = r${i};
 #endif
-  own += dot(h${i}, h${i});
+  put_term(${i}u, dot(h${i}, h${i}), t);
 #endfor
-  let square = workgroup_sum_once(vec4f(own, 0.0, 0.0, 0.0), t).x;
+  let square = sum_of_terms(t);
 #endif
   let g = inverseSqrt(square / ${WIDTH}.0 + eps);
 #for i in 0..VECS

@@ -1,11 +1,10 @@
 // sum0, sum1: the products of a thread's units, a sum for each set: of those that unit_loads.wgsl loaded, then of the others, AT_ONCE
 // at a time in a loop, so that a thread needs few registers and a processor has room for many workgroups, which wait for
-// memory in each other's place.
+// memory in each other's place. Neighbours are added first, then neighbouring pairs (docs/kernels.md: one order of sums): where
+// AT_ONCE and UNITS are powers of two, the sums are those of any other such shape.
 #for n in 0..SETS
-  var sum${n} = 0.0;
 #for u in 0..AT_ONCE
-  {
-    let d = dot_unit(
+  let made${n}_${u} = dot_unit(
 #for p in 0..PIECES
       w${n}_${u}_${p},
 #endfor
@@ -14,14 +13,26 @@
 #endfor
       unit${u});
 #if COVERED
-    sum${n} += d;
+  let d${n}_${u} = made${n}_${u};
 #else
-    sum${n} += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+  let d${n}_${u} = select(0.0, made${n}_${u}, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
 #endif
-  }
+#sum d${n}, u, AT_ONCE
 #endfor
+  var sum${n} = d${n};
 #endfor
 #if AT_ONCE < UNITS
+#define ROUNDS (UNITS + AT_ONCE - 1) / AT_ONCE
+#define ROUND_PLACES 1 << ((ROUNDS > 1) + (ROUNDS > 2) + (ROUNDS > 4) + (ROUNDS > 8) + (ROUNDS > 16) + (ROUNDS > 32))
+  // Rounds are added like units: kept<set>_<k> is the sum of 2^k of them that waits for the next 2^k.
+#for n in 0..SETS
+#for k in 0..6
+#if (1 << k) < ROUNDS
+  var kept${n}_${k} = sum${n};
+#endif
+#endfor
+#endfor
+  var rounds = 1u;
   for (var first = lane * ${UNITS}u + ${AT_ONCE}u; first < min(lane * ${UNITS}u + ${UNITS}u, ${UNITS_K}u); first += ${AT_ONCE}u) {
 #for u in 0..AT_ONCE
 #if UNITS % AT_ONCE == 0 && (COVERED)
@@ -30,9 +41,9 @@
     let next${u} = min(first + ${u}u, ${UNITS_K - 1}u);
 #endif
 #for n in 0..SETS
-    let d${n}_${u} = code_index(row + ${n * SET_ROWS}u, next${u});
+    let c${n}_${u} = code_index(row + ${n * SET_ROWS}u, next${u});
 #for p in 0..PIECES
-    let v${n}_${u}_${p} = codes[d${n}_${u} + ${p * 64}u];
+    let v${n}_${u}_${p} = codes[c${n}_${u} + ${p * 64}u];
 #endfor
 #if QUANTISED
     let b${n}_${u} = scale_index(row + ${n * SET_ROWS}u, next${u});
@@ -44,8 +55,7 @@
 #endfor
 #for n in 0..SETS
 #for u in 0..AT_ONCE
-    {
-      let d = dot_unit(
+    let made${n}_${u} = dot_unit(
 #for p in 0..PIECES
         v${n}_${u}_${p},
 #endfor
@@ -54,12 +64,46 @@
 #endfor
         next${u});
 #if UNITS % AT_ONCE == 0 && (COVERED)
-      sum${n} += d;
+    let d${n}_${u} = made${n}_${u};
 #else
-      sum${n} += select(0.0, d, first + ${u}u < min(lane * ${UNITS}u + ${UNITS}u, ${UNITS_K}u));
+    let d${n}_${u} = select(0.0, made${n}_${u}, first + ${u}u < min(lane * ${UNITS}u + ${UNITS}u, ${UNITS_K}u));
 #endif
-    }
+#sum d${n}, u, AT_ONCE
 #endfor
+    sum${n} = d${n};
+#endfor
+    // As a binary counter carries.
+#for k in 0..6
+#if (1 << k) < ROUNDS
+    if ((rounds & ${(2 << k) - 1}u) == ${(1 << k) - 1}u) {
+#for n in 0..SETS
+      kept${n}_${k} = sum${n};
+#endfor
+    }
+    if ((rounds & ${(2 << k) - 1}u) == ${(2 << k) - 1}u) {
+#for n in 0..SETS
+      sum${n} = kept${n}_${k} + sum${n};
+#endfor
+    }
+#endif
+#endfor
+    rounds += 1u;
+  }
+#if ROUNDS < ROUND_PLACES || !(COVERED)
+  // A row that ends earlier leaves sums that wait.
+  if (rounds < ${ROUND_PLACES}u) {
+#for n in 0..SETS
+    sum${n} = 0.0;
+#endfor
+#for k in 0..6
+#if (1 << k) < ROUNDS
+    if ((rounds & ${1 << k}u) != 0u) {
+#for n in 0..SETS
+      sum${n} = kept${n}_${k} + sum${n};
+#endfor
+    }
+#endif
 #endfor
   }
+#endif
 #endif
