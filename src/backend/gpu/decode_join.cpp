@@ -37,11 +37,13 @@ const Bound& bound_of(const GemvSite& site, std::string_view name) {
   return *std::ranges::find(site.buffers, name, &Bound::name);
 }
 
-// Shapes of the first product for workgroups of so many threads.
+// Shapes of the first product for workgroups of so many threads, the one that looks best first. In it a
+// thread has one unit, or two of a long row (H100: Gemma's down with q, k, v in 8 rows of 72 threads with 2
+// units 7.3 us, 4 of 144 with 1 unit 7.7, 16 of 36 with 4 units 7.9, 32 of 18 with 8 units 9.6; Llama's
+// output with gates and ups 14.1 with 1 unit, 14.6 with 2).
 std::vector<GemvShape> first_shapes(const GemvSite& first, std::uint32_t threads) {
-  // Where a thread has more units, or a workgroup fewer rows, others are better (H100, Gemma's down with q,
-  // k, v: 8 rows of 72 threads with 2 units 7.3 us, 4 of 144 with 1 unit 7.7, 32 of 18 with 8 units 9.6).
-  constexpr std::uint32_t kMostUnits = 4, kLeastRows = 8;
+  constexpr std::uint32_t kLongRow = 64;
+  const std::uint32_t wanted = first.units >= kLongRow ? 2 : 1;
   std::vector<GemvShape> shapes;
   for (const std::uint32_t rows : {32u, 16u, 8u, 4u}) {
     GemvShape shape{.rows = rows, .lanes = 1};
@@ -51,12 +53,12 @@ std::vector<GemvShape> first_shapes(const GemvSite& first, std::uint32_t threads
     shape.units = std::bit_ceil(ceil_div(first.units, shape.lanes));
     // Four units' loads are under way at most, so that there are registers for the second's.
     shape.at_once = std::min(shape.units, 4u);
-    const auto is_good = [&](const GemvShape& of) { return of.units <= kMostUnits && of.rows >= kLeastRows; };
-    // One that is not is better than none.
-    if (!shapes.empty() && !is_good(shape)) continue;
-    if (!shapes.empty() && !is_good(shapes[0])) shapes.clear();
     shapes.push_back(shape);
   }
+  const auto distance = [&](const GemvShape& shape) {
+    return std::max(shape.units, wanted) / std::min(shape.units, wanted);
+  };
+  std::ranges::stable_sort(shapes, {}, distance);
   return shapes;
 }
 
@@ -146,34 +148,60 @@ class Places {
   std::map<std::size_t, Bound> places_;  // by the second's number, which grows along a token
 };
 
-// Shapes of the second product that may be good for a pair: at least with 256 threads, so that the first,
-// whose workgroups have as many, has enough (H200, gpt-oss's output and router: 14.5 us with 384
-// threads, 18.4 with 192, 17.1 apart); and in half as many workgroups, since all of them ask for the same
-// values while they wait (H100: Gemma's output with gates and ups takes 10.6 us in 216 workgroups of 288
-// threads, 10.0 in 108 of 576 and 11.3 apart, Llama's 15.0 in 256 of 512 threads, 14.1 in 128 of 512, 15.2
-// apart).
+// Workgroups from which on so many wait that what they ask for slows the others down.
+constexpr std::uint32_t kManyWaiting = 64;
+
+// Shapes of the second product that may be good for a pair. All its workgroups ask for the same values while
+// they wait, so where they are many, half as many are better: with twice the rows, in as many lanes or in
+// half as many of twice the units (H100: Gemma's output with gates and ups takes 10.6 us in 216 workgroups of
+// 288 threads, 10.0 in 108 of 576 and 11.3 apart, Llama's 15.0 in 256 of 512 threads, 14.1 in 128 of
+// 512, 15.2 apart). Where they are few, the first, whose workgroups have as many threads, must have enough
+// (H200, gpt-oss's output and router: 14.5 us with 384 threads, 18.4 with 192, 17.1 apart), if need be lanes
+// that are a power of two, as its units often are.
 std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& second) {
-  constexpr std::uint32_t kFewest = 256, kMostRows = 64;
+  constexpr std::uint32_t kFewest = 256, kEnough = 512, kMostRows = 64;
   const std::uint32_t most = std::min<std::uint32_t>(limits.workgroup_invocations, 1024);
-  GemvShape shape = second.shape;
+  const auto with_rows = [&](GemvShape shape, std::uint32_t threads) {
+    while (shape.threads() < threads && shape.threads() * 2 <= most && shape.rows * 2 <= kMostRows)
+      shape.rows *= 2;
+    return shape;
+  };
   // The rows of gates and ups are whole blocks.
-  while (!second.gated && shape.threads() < kFewest && shape.threads() * 2 <= most &&
-         shape.rows * 2 <= kMostRows)
-    shape.rows *= 2;
-  std::vector<GemvShape> shapes = {shape};
-  if (shape.rows * 2 > kMostRows || (second.gated && second.rows % (shape.rows * 2) != 0)) return shapes;
-  GemvShape larger = shape;
+  const GemvShape own = second.gated ? second.shape : with_rows(second.shape, kFewest);
+  std::vector<GemvShape> shapes = {own};
+  if (ceil_div(second.rows, own.rows) <= kManyWaiting) {
+    GemvShape even = second.shape;
+    even.lanes = std::bit_ceil(even.lanes);
+    even = with_rows(even, kEnough);
+    if (!second.gated && even != own && even.threads() <= most) shapes.push_back(even);
+    return shapes;
+  }
+  if (own.rows * 2 > kMostRows || (second.gated && second.rows % (own.rows * 2) != 0)) return shapes;
+  GemvShape larger = own;
   larger.rows *= 2;
-  if (larger.threads() <= most) shapes.push_back(larger);
-  GemvShape longer = larger;  // of as many threads, each with twice the units
+  GemvShape longer = larger;
   longer.units *= 2;
   longer.at_once = std::min(longer.units, 2u);
   longer.lanes = ceil_div(second.units, longer.units);
-  if (longer.threads() <= most && longer.threads() % 8 == 0) shapes.push_back(longer);
-  // Where many wait; of few each has more to do.
-  constexpr std::uint32_t kMany = 64;
-  if (shapes.size() > 1 && ceil_div(second.rows, shape.rows) > kMany) shapes.erase(shapes.begin());
+  shapes.clear();
+  for (const GemvShape& shape : {larger, longer}) {
+    if (shape.threads() <= most && shape.threads() % 8 == 0) shapes.push_back(shape);
+  }
   return shapes;
+}
+
+// The shapes that are measured for a pair. Each is a kernel that the driver takes some 0.1 s for: where many
+// wait, with one shape of the first; where few do it is the first that takes the time, so with all.
+std::vector<ShapedPair> shapes_to_measure(const Limits& limits, const DecodeProgram& program,
+                                          const Pair& pair) {
+  const GemvSite &first = program.sites()[pair.first], &second = program.sites()[pair.second];
+  std::vector<ShapedPair> shaped;
+  for (const GemvShape& second_shape : second_shapes(limits, second)) {
+    std::vector<GemvShape> shapes = first_shapes(first, second_shape.threads());
+    if (ceil_div(second.rows, second_shape.rows) > kManyWaiting / 2 && shapes.size() > 1) shapes.resize(1);
+    for (const GemvShape& shape : shapes) shaped.push_back({pair, shape, second_shape});
+  }
+  return shaped;
 }
 
 // All pairs of one key as one dispatch each, the products in those shapes.
@@ -206,15 +234,13 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
   }
   const std::uint64_t bytes = first.bytes + second.bytes;
   std::vector<TuneRow> rows = {{.key = program.key_of(pairs[0]), .bytes = bytes}};
-  for (const GemvShape& second_shape : second_shapes(context.device->limits(), second)) {
-    for (const GemvShape& shape : first_shapes(first, second_shape.threads())) {
-      auto made = all_joined(context, program, pairs, shape, second_shape);
-      if (!made && made.error().code != ErrorCode::kUnsupported)
-        return std::unexpected(std::move(made).error());
-      if (!made) continue;
-      rows.push_back({.key = rows[0].key, .shape = shape, .second = second_shape, .bytes = bytes});
-      lists.push_back(std::move(*made));
-    }
+  for (const ShapedPair& each : shapes_to_measure(context.device->limits(), program, pairs[0])) {
+    auto made = all_joined(context, program, pairs, each.first, each.second);
+    if (!made && made.error().code != ErrorCode::kUnsupported)
+      return std::unexpected(std::move(made).error());
+    if (!made) continue;
+    rows.push_back({.key = rows[0].key, .shape = each.first, .second = each.second, .bytes = bytes});
+    lists.push_back(std::move(*made));
   }
   DOPPLER_ASSIGN(const std::vector<double> seconds, time_awake(context, lists, kJoinSeconds));
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -235,10 +261,9 @@ std::vector<KernelSource> sources_of(const Limits& limits, const DecodeProgram& 
     for (const Pair& pair : pairs) {
       const GemvSite& first = program.sites()[pair.first];
       GemvSite second = program.sites()[pair.second];
-      for (const GemvShape& second_shape : second_shapes(limits, second)) {
-        second.shape = second_shape;
-        for (const GemvShape& shape : first_shapes(first, second_shape.threads()))
-          sources.push_back(joined_parts(first, shape, second, places.before(pair)).source);
+      for (const ShapedPair& each : shapes_to_measure(limits, program, pair)) {
+        second.shape = each.second;
+        sources.push_back(joined_parts(first, each.first, second, places.before(pair)).source);
       }
     }
   }
@@ -364,11 +389,7 @@ std::vector<ShapedPair> pairs_to_join(const Context& context, const DecodeProgra
   std::vector<ShapedPair> pairs;
   for (const Pair& pair : program.pairs()) {
     if (!are_apart(program, pair)) continue;
-    std::vector<ShapedPair> shaped;
-    for (const GemvShape& second : second_shapes(context.device->limits(), program.sites()[pair.second])) {
-      for (const GemvShape& first : first_shapes(program.sites()[pair.first], second.threads()))
-        shaped.push_back({pair, first, second});
-    }
+    const std::vector<ShapedPair> shaped = shapes_to_measure(context.device->limits(), program, pair);
     if (!shaped.empty()) pairs.push_back(shaped.back());
   }
   return pairs;
