@@ -204,7 +204,8 @@ Status run(int argc, char** argv) {
   for (const auto& [names, stages] : kLooks) {
     if (!looks) break;
     SomeStages tap(stages);
-    DOPPLER_ASSIGN(const DecodeProgram looking, DecodeProgram::create(context, looks_of(context.plan, tap)));
+    DOPPLER_ASSIGN(DecodeProgram looking, DecodeProgram::create(context, looks_of(context.plan, tap)));
+    DOPPLER_TRY(join_products(context, looking, false));
     std::vector<double> looked, gathered;
     for (int round = 0; round < 7; ++round) {
       DOPPLER_ASSIGN(const double plain, time_steps(context, program, 8, 512, tokens));

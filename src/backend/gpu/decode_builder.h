@@ -82,6 +82,8 @@ class DecodeBuilder {
   Status head(const OpGroup& group, const GpuMatrix& matrix, GemvSite::Where where);
   Status multiply(const Op& op, Prologue prologue, const OpGroup& group);
   Status place_sum(const OpGroup& group);
+  ValueId branch_of(const OpGroup& group) const;
+  Status add_pairs(const std::vector<std::size_t>& firsts, ValueId branch);
   std::vector<std::size_t> sites_that_hand_over(const OpGroup& group) const;
   Status add_norm(const OpGroup& group, bool stores, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_combine(const OpGroup& group, bool stores, ShaderValues& values, std::vector<Bound>& buffers);

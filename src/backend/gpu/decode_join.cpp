@@ -86,8 +86,12 @@ struct Joined {
   Workgroups groups;
 };
 
-Joined joined_parts(const GemvSite& first, const GemvShape& shape, const GemvSite& second,
-                    const Bound& cleared) {
+Joined joined_parts(const DecodeProgram& program, const ShapedPair& shaped, const Bound& cleared) {
+  const Pair& pair = shaped.pair;
+  const GemvSite& first = program.sites()[pair.first];
+  const GemvShape& shape = shaped.first;
+  GemvSite second = program.sites()[pair.second];
+  second.shape = shaped.second;
   ShaderValues values;
   const auto add = [&](std::string_view module, const KernelSource& source, std::string_view flag) {
     for (const auto& [name, value] : source.values) values[fmt::format("{}.{}", module, name)] = value;
@@ -114,17 +118,21 @@ Joined joined_parts(const GemvSite& first, const GemvShape& shape, const GemvSit
     buffers.push_back(bound);
     buffers.back().name = name_in_module("second", bound.name);
   }
-  buffers.push_back(bound_of(first, "out"));
-  buffers.back().name = "handed";
+  if (pair.keeps) {
+    values["second.KEEPS"] = 1;
+    buffers.push_back(bound_of(first, "out"));
+    buffers.back().name = name_in_module("second", "branch_out");
+  }
+  buffers.push_back(pair.handed);
   buffers.push_back(cleared);
   buffers.back().name = "cleared";
   return {{"joined.wgsl", std::move(values)}, std::move(buffers), {groups + second.groups(), 1, 1}};
 }
 
 // Errors: kUnsupported where the device cannot bind it.
-Result<FixedDispatch> joined(Context& context, const GemvSite& first, const GemvShape& shape,
-                             const GemvSite& second, const Bound& cleared) {
-  const Joined parts = joined_parts(first, shape, second, cleared);
+Result<FixedDispatch> joined(Context& context, const DecodeProgram& program, const ShapedPair& pair,
+                             const Bound& cleared) {
+  const Joined parts = joined_parts(program, pair, cleared);
   DOPPLER_ASSIGN(auto kernel, context.kernels.get(parts.source.file, parts.source.values));
   DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), parts.buffers));
   return FixedDispatch{std::move(bound), parts.groups};
@@ -134,8 +142,8 @@ Result<FixedDispatch> joined(Context& context, const GemvSite& first, const Gemv
 // place.
 class Places {
  public:
-  Places(const DecodeProgram& program, std::span<const Pair> pairs) {
-    for (const Pair& pair : pairs) places_[pair.second] = bound_of(program.sites()[pair.first], "out");
+  explicit Places(std::span<const Pair> pairs) {
+    for (const Pair& pair : pairs) places_[pair.second] = pair.handed;
   }
   // There must be others than the own, which is cleared while they are used.
   bool enough() const { return places_.size() > 1; }
@@ -208,13 +216,11 @@ std::vector<ShapedPair> shapes_to_measure(const Limits& limits, const DecodeProg
 Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProgram& program,
                                               std::span<const Pair> pairs, const GemvShape& shape,
                                               const GemvShape& second_shape) {
-  const Places places(program, pairs);
+  const Places places(pairs);
   std::vector<FixedDispatch> dispatches;
   for (const Pair& pair : pairs) {
-    GemvSite second = program.sites()[pair.second];
-    second.shape = second_shape;
     DOPPLER_ASSIGN(FixedDispatch made,
-                   joined(context, program.sites()[pair.first], shape, second, places.before(pair)));
+                   joined(context, program, {pair, shape, second_shape}, places.before(pair)));
     dispatches.push_back(std::move(made));
   }
   return dispatches;
@@ -257,14 +263,10 @@ std::vector<KernelSource> sources_of(const Limits& limits, const DecodeProgram& 
                                      const Family& family) {
   std::vector<KernelSource> sources;
   for (const auto& [key, pairs] : family) {
-    const Places places(program, pairs);
+    const Places places(pairs);
     for (const Pair& pair : pairs) {
-      const GemvSite& first = program.sites()[pair.first];
-      GemvSite second = program.sites()[pair.second];
-      for (const ShapedPair& each : shapes_to_measure(limits, program, pair)) {
-        second.shape = each.second;
-        sources.push_back(joined_parts(first, each.first, second, places.before(pair)).source);
-      }
+      for (const ShapedPair& each : shapes_to_measure(limits, program, pair))
+        sources.push_back(joined_parts(program, each, places.before(pair)).source);
     }
   }
   return sources;
@@ -328,13 +330,10 @@ Status join_pairs(Context& context, DecodeProgram& program, std::span<const Shap
     shaped.push_back(each);
     pairs.push_back(each.pair);
   }
-  const Places places(program, pairs);
+  const Places places(pairs);
   if (!places.enough()) return {};
   for (const ShapedPair& each : shaped) {
-    GemvSite second = program.sites()[each.pair.second];
-    second.shape = each.second;
-    DOPPLER_ASSIGN(FixedDispatch made, joined(context, program.sites()[each.pair.first], each.first, second,
-                                              places.before(each.pair)));
+    DOPPLER_ASSIGN(FixedDispatch made, joined(context, program, each, places.before(each.pair)));
     program.join(each.pair, std::move(made));
   }
   return program.clear_handed(*context.device);

@@ -80,19 +80,37 @@ Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& g
       const std::vector<std::size_t> before =
           stores ? sites_that_hand_over(group) : std::vector<std::size_t>();
       DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
-      for (const std::size_t first : before) program_.pairs_.push_back({first, program_.sites_.size() - 1});
+      if (!before.empty()) DOPPLER_TRY(add_pairs(before, branch_of(group)));
     }
   }
   return {};
 }
 
-// The sites, just before, whose whole result is the branch that this group's norm adds, if nobody else reads
-// it: one, or two that take turns by position.
-std::vector<std::size_t> DecodeBuilder::sites_that_hand_over(const OpGroup& group) const {
+// What the group adds to the residual stream before its norm.
+ValueId DecodeBuilder::branch_of(const OpGroup& group) const {
   const Op *add = group.op(plan(), Part::kAdd), *post = group.op(plan(), Part::kPostNorm);
-  if (!group.has(Part::kNorm) || add == nullptr) return {};
-  const ValueId branch = post != nullptr ? post->inputs[0] : add->inputs[1];
-  if (is_stored(branch, group) || !values_.has(branch)) return {};
+  return post != nullptr ? post->inputs[0] : add->inputs[1];
+}
+
+// Pairs of each of these sites and the last one, which adds their result.
+Status DecodeBuilder::add_pairs(const std::vector<std::size_t>& firsts, ValueId branch) {
+  Bound handed = values_[branch].bound("handed");
+  const bool keeps = wants(branch);
+  if (keeps) {
+    DOPPLER_ASSIGN(handed.buffer, context_.device->make_buffer("handed", handed.bytes));
+    handed.offset = 0;
+  }
+  for (const std::size_t first : firsts)
+    program_.pairs_.push_back({first, program_.sites_.size() - 1, handed, keeps});
+  return {};
+}
+
+// The sites, just before, whose whole result is the branch that this group's norm adds, if no other kernel
+// reads it: one, or two that take turns by position.
+std::vector<std::size_t> DecodeBuilder::sites_that_hand_over(const OpGroup& group) const {
+  if (!group.has(Part::kNorm) || group.op(plan(), Part::kAdd) == nullptr) return {};
+  const ValueId branch = branch_of(group);
+  if (!readers_.are_within(branch, group) || !values_.has(branch)) return {};
   const ValueView& view = values_[branch];
   const std::size_t end = program_.body_.size();
   const auto ends_before = [&](std::size_t index) {

@@ -152,8 +152,8 @@ std::string DecodeProgram::key_of(const Pair& pair) const {
 Status DecodeProgram::clear_handed(Device& device) const {
   for (const Pair& pair : pairs_) {
     if (!joined_.contains(sites_[pair.first].index)) continue;
-    const Bound& out = *std::ranges::find(sites_[pair.first].buffers, std::string_view("out"), &Bound::name);
-    DOPPLER_TRY(device.write(out.buffer, out.offset, std::vector<std::byte>(out.bytes)));
+    const Bound& handed = pair.handed;
+    DOPPLER_TRY(device.write(handed.buffer, handed.offset, std::vector<std::byte>(handed.bytes)));
   }
   return {};
 }

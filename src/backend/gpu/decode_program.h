@@ -112,9 +112,12 @@ class DecodeProgram {
   Status reshape(Context& context, std::size_t site, const GemvShape& shape, std::uint32_t head_groups);
 
   // Numbers of two sites, of which the second alone reads what the first leaves, as the branch that its
-  // prologue adds: decode_join.h.
+  // prologue adds: decode_join.h. `handed`: where that lies while one dispatch does both, which is where the
+  // first leaves it else, unless a tap looks at it: then (`keeps`) the second stores it there.
   struct Pair {
     std::size_t first, second;
+    Bound handed;
+    bool keeps = false;
   };
   const std::vector<Pair>& pairs() const { return pairs_; }
   // Names the pair's kind and size, as GemvSite::key() does a site's.

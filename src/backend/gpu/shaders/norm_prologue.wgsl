@@ -1,12 +1,13 @@
 // prologue() of gemv.wgsl (PRO 1) and head.wgsl: h = residual + [norm of] branch (ADD, POST), x = norm of h. Every workgroup
 // computes it for itself, because a dispatch of its own would cost more than the arithmetic. x goes where prologue_x.wgsl
 // keeps it; the first workgroup stores h in `carried` (CARRY), x (EMIT_NORMED), x as the 8-bit blocks of quantise.wgsl
-// (EMIT_BLOCKS) and the branch's norm (EMIT_POST) where they are read elsewhere.
+// (EMIT_BLOCKS), the branch's norm (EMIT_POST) and, where it is handed over (joined.wgsl), the branch (KEEPS) where they are read elsewhere.
 // norm_weights: the weight of x's norm, then (POST) of the branch's.
 // Template values (decode_products.cpp): the flags above, 0 or 1; WIDTH values of the row, a multiple of 4; UNITS_K units of
 // 64 that cover them; EPS_BITS the bits of both norms' eps.
 @group(0) @binding(10) var<storage, read> residual : array<vec4f>;
 #default TAKES_OVER 0
+#default KEEPS 0
 #if ADD && !TAKES_OVER
 @group(0) @binding(11) var<storage, read> branch : array<vec4f>;
 #endif
@@ -19,6 +20,9 @@
 #endif
 #if EMIT_POST
 @group(0) @binding(15) var<storage, read_write> post_out : array<vec4f>;
+#endif
+#if KEEPS
+@group(0) @binding(18) var<storage, read_write> branch_out : array<vec4f>;
 #endif
 #if EMIT_BLOCKS
 @group(0) @binding(16) var<storage, read_write> normed8 : array<u32>;
@@ -135,6 +139,9 @@ fn prologue(t : u32, is_first : bool) {
 #endif
 #if EMIT_POST
       post_out[v${i}] = q${i} * f;
+#endif
+#if KEEPS
+      branch_out[v${i}] = p${i};
 #endif
     }
   }
