@@ -53,12 +53,11 @@ fn await_handed(t : u32) {
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   if (group.x < ${FIRST}u) {
     first_main(group, t);
-    return;
-  }
-  if (group.x == ${FIRST}u) {
-    for (var i = t; i < ${WORDS}u; i += ${THREADS}u) {
+    // Who has made the first's result has time: who waits for it has none.
+    for (var i = group.x * ${THREADS}u + t; i < ${WORDS}u; i += ${FIRST * THREADS}u) {
       atomicStore(&cleared[i], 0u);
     }
+    return;
   }
   waiting = group.x - ${FIRST}u;
   second_main(vec3u(group.x - ${FIRST}u, group.y, group.z), t);
