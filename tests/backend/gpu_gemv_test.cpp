@@ -93,6 +93,7 @@ void expect_gemv(const Case& c) {
   values.merge(ShaderValues{{"R", shape.rows},
                             {"LANES", shape.lanes},
                             {"UNITS", shape.units},
+                            {"AT_ONCE", shape.loaded()},
                             {"ROWS", static_cast<std::int64_t>(c.rows)},
                             {"PRO", 0},
                             {"EPI", 0},
@@ -173,6 +174,28 @@ TEST(Gemv, TakesShapesThatLeaveRowsLanesAndUnitsOver) {
     const std::size_t cols = shape.lanes == 9 ? 288 : 300;
     expect_gemv({.type = DType::kF16, .rows = 65, .cols = cols, .bias = true, .shape = shape});
     expect_gemv({.type = DType::kQ4_0, .rows = 65, .cols = 288, .eight_bits = true, .shape = shape});
+  }
+}
+
+// Units that a thread loads in rounds: all of them full, the last one in part, or fewer than a power of two.
+TEST(Gemv, AddsRoundsOfUnits) {
+  DOPPLER_NEEDS_ADAPTER();
+  struct Rounds {
+    std::size_t units;  // of the row
+    GemvShape shape;
+  };
+  const Rounds all[] = {
+      {8, {8, 2, 4, 1}},  // four rounds each
+      {7, {8, 2, 4, 2}},  // the last one has half
+      {7, {8, 1, 8, 1}},  // seven rounds of eight
+      {5, {8, 1, 8, 2}},  // two and a half of four
+      {6, {8, 1, 6, 2}},  // three
+      {7, {8, 1, 7, 3}},  // three, the last with one of three
+      {9, {8, 3, 4, 1}},  // a lane that has one unit of four
+  };
+  for (const auto& [units, shape] : all) {
+    expect_gemv({.type = DType::kF16, .rows = 65, .cols = units * 64, .shape = shape});
+    expect_gemv({.type = DType::kQ4_0, .rows = 65, .cols = units * 64, .eight_bits = true, .shape = shape});
   }
 }
 
