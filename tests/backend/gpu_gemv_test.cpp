@@ -194,8 +194,14 @@ TEST(Gemv, AddsRoundsOfUnits) {
       {9, {8, 3, 4, 1}},  // a lane that has one unit of four
   };
   for (const auto& [units, shape] : all) {
-    expect_gemv({.type = DType::kF16, .rows = 65, .cols = units * 64, .shape = shape});
-    expect_gemv({.type = DType::kQ4_0, .rows = 65, .cols = units * 64, .eight_bits = true, .shape = shape});
+    // Behind the first token's row lies another's.
+    expect_gemv({.type = DType::kF16, .rows = 65, .cols = units * 64, .tokens = 2, .shape = shape});
+    expect_gemv({.type = DType::kQ4_0,
+                 .rows = 65,
+                 .cols = units * 64,
+                 .eight_bits = true,
+                 .tokens = 2,
+                 .shape = shape});
   }
 }
 
