@@ -199,7 +199,8 @@ std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& secon
 }
 
 // The shapes that are measured for a pair. Each is a kernel that the driver takes some 0.1 s for: where many
-// wait, with one shape of the first; where few do it is the first that takes the time, so with all.
+// wait (half as many by now), with one shape of the first; where few do it is the first that takes the time,
+// so with all.
 std::vector<ShapedPair> shapes_to_measure(const Limits& limits, const DecodeProgram& program,
                                           const Pair& pair) {
   const GemvSite &first = program.sites()[pair.first], &second = program.sites()[pair.second];
@@ -394,11 +395,13 @@ std::vector<ShapedPair> pairs_to_join(const Context& context, const DecodeProgra
   return pairs;
 }
 
-void forget_joined(Context& context, const DecodeProgram& program, std::size_t& forgotten) {
+std::size_t forget_joined(Context& context, const DecodeProgram& program) {
+  std::size_t forgotten = 0;
   for (const Pair& pair : program.pairs()) {
     const std::string key = program.key_of(pair);
     forgotten += context.tuned.erase(key) + context.tuned.erase(second_key(key));
   }
+  return forgotten;
 }
 
 }  // namespace doppler::gpu

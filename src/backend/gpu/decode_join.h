@@ -33,7 +33,7 @@ Status join_pairs(Context& context, DecodeProgram& program, std::span<const Shap
 // Every pair that can be joined, measured or not, in some shapes.
 std::vector<ShapedPair> pairs_to_join(const Context& context, const DecodeProgram& program);
 
-// Takes what was measured of the program's pairs out of Context::tuned; adds to `forgotten` how much it was.
-void forget_joined(Context& context, const DecodeProgram& program, std::size_t& forgotten);
+// Takes what was measured of the program's pairs out of Context::tuned, and returns how much it was.
+std::size_t forget_joined(Context& context, const DecodeProgram& program);
 
 }  // namespace doppler::gpu

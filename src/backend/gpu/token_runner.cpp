@@ -60,9 +60,8 @@ void TokenRunner::keep_shapes(ShapeChoice choice) const {
 }
 
 void TokenRunner::forget_shapes() const {
-  std::size_t forgotten = 0;
+  std::size_t forgotten = forget_joined(*context_, program_);
   for (const GemvSite& site : program_.sites()) forgotten += context_->tuned.erase(site.key());
-  forget_joined(*context_, program_, forgotten);
   if (forgotten > 0) store_tuned(*context_);
 }
 

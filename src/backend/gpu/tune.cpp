@@ -23,11 +23,9 @@ double seconds_since(Clock::time_point start) {
 // four models' heads).
 std::vector<TunedShape> candidates_of(const Device& device, const GemvSite& site, std::size_t most) {
   std::vector<TunedShape> candidates = {{site.shape, site.head_groups}};
-  const auto add = [&](const TunedShape& candidate) {
-    if (std::find(candidates.begin(), candidates.end(), candidate) == candidates.end())
-      candidates.push_back(candidate);
-  };
-  for (const GemvShape& shape : site.shapes(device, most)) add({shape, site.head_groups});
+  for (const GemvShape& shape : site.shapes(device, most)) {
+    if (shape != site.shape) candidates.push_back({shape, site.head_groups});
+  }
   return candidates;
 }
 

@@ -6,6 +6,15 @@
 #define BY_SHUFFLES SUBGROUPS && SUBGROUP_SIZE >= 8 && THREADS % SUBGROUP_SIZE == 0
 #if BY_SHUFFLES
 #define TERM_BLOCK SUBGROUP_SIZE
+fn over_subgroup(term : Term) -> Term {
+  var sum = term;
+#for k in 0..8
+#if (1 << k) < SUBGROUP_SIZE
+  sum += subgroupShuffleXor(sum, ${1 << k}u);
+#endif
+#endfor
+  return sum;
+}
 #else
 #define TERM_BLOCK 8
 var<workgroup> each_term : array<Term, ${THREADS}>;
@@ -16,12 +25,7 @@ var<workgroup> block_terms : array<Term, ${TERM_BLOCKS}>;  // sums over TERM_BLO
 fn put_term(i : u32, term : Term, t : u32) {
   let block = (i * ${THREADS}u + t) / ${TERM_BLOCK}u;
 #if BY_SHUFFLES
-  var sum = term;
-#for k in 0..8
-#if (1 << k) < SUBGROUP_SIZE
-  sum += subgroupShuffleXor(sum, ${1 << k}u);
-#endif
-#endfor
+  let sum = over_subgroup(term);
   if (t % ${SUBGROUP_SIZE}u == 0u && block < ${TERM_BLOCKS}u) {
     block_terms[block] = sum;
   }
@@ -57,13 +61,7 @@ fn sum_of_terms(t : u32) -> Term {
   let own_${k} = select(Term(0.0), block_terms[min(first + ${k}u, ${TERM_BLOCKS - 1}u)], first + ${k}u < ${TERM_BLOCKS}u);
 #sum own, k, BLOCKS_OF_LANE
 #endfor
-  var sum = own;
-#for k in 0..8
-#if (1 << k) < SUBGROUP_SIZE
-  sum += subgroupShuffleXor(sum, ${1 << k}u);
-#endif
-#endfor
-  return sum;
+  return over_subgroup(own);
 #endif
 #else
   for (var reach = 1u; reach < ${TERM_BLOCKS}u; reach *= 2u) {
