@@ -51,8 +51,8 @@ bool can_turn(const Context& context, const OpGroup& group) {
 
 bool pays(const Context& context, const OpGroup& group) {
   if (group.pass == kPassBatchRope) return can_turn(context, group);
-  // An op alone that leaves no blocks gains nothing.
-  return group.count > 1 || annotated(context, group).blocks;
+  // A norm alone adds up as the one for single tokens does; another op that leaves no blocks gains nothing.
+  return group.count > 1 || group.pass == kPassBatchNorm || annotated(context, group).blocks;
 }
 
 }  // namespace

@@ -152,11 +152,13 @@ Status DecodeBuilder::place_sum(const OpGroup& group) {
 Status DecodeBuilder::add_norm(const OpGroup& group, bool stores, ShaderValues& values,
                                std::vector<Bound>& buffers) {
   const Op *post = group.op(plan(), Part::kPostNorm), *add = group.op(plan(), Part::kAdd),
-           &norm = *group.op(plan(), Part::kNorm);
+           *select = group.op(plan(), Part::kSelect), &norm = *group.op(plan(), Part::kNorm);
   const bool emits_normed = stores && is_stored(norm.outputs[0], group);
   const bool emits_post = stores && post != nullptr && is_stored(post->outputs[0], group);
   values["WIDTH"] = info(norm.outputs[0]).width;
   values["EPS_BITS"] = float_bits(std::get<NormParams>(norm.params).eps);
+  // Rows are chosen between the sum and the last norm, so that the batch program has two kernels there.
+  if (select != nullptr) values["EXPANDED"] = 0;
   values["ADD"] = add != nullptr ? 1 : 0;
   values["POST"] = post != nullptr ? 1 : 0;
   values["CARRY"] = add != nullptr && stores ? 1 : 0;

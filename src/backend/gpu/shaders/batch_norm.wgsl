@@ -32,9 +32,16 @@
 @group(0) @binding(8) var<storage, read_write> xs : array<vec2f>;
 #endif
 #endif
-#if POST || NORM
-#include "reduce.wgsl"
+#if POST && NORM
+alias Term = vec4f;
+#if STRICT_BARRIERS
+var<workgroup> cancels : u32;
 #endif
+#else
+alias Term = f32;
+#endif
+#define EXPANDED 1
+#default PART_STRIDE 0
 #if NORM && QUANT
 #if QUANT == 2
 #include "halves.wgsl"
@@ -46,56 +53,51 @@
 #define VECS (WIDTH / 4 + THREADS - 1) / THREADS
 #endif
 
+#if POST || NORM
+#define TERMS WIDTH / 4
+#include "ordered_sum.wgsl"
+#endif
+
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let token = group.y;
 #for i in 0..VECS
-  // Of the thread's i-th vector of four: v its place in the row, h the residual and then the sum, p the branch.
+  // Of the thread's i-th vector of four: v its place in the row, r the residual, p the branch.
   let v${i} = t + ${i * THREADS}u;
   let has${i} = v${i} < ${WIDTH / 4}u;
-  var h${i} = vec4f(0.0);
+  var r${i} = vec4f(0.0);
 #if ADD
   var p${i} = vec4f(0.0);
 #endif
-  if (has${i}) {
-    h${i} = residual[token * ${RESIDUAL_STRIDE / 4}u + ${RESIDUAL_OFFSET / 4}u + v${i}];
-#if ADD
-    p${i} = branch[token * ${BRANCH_STRIDE / 4}u + ${BRANCH_OFFSET / 4}u + v${i}];
-#for s in 1..PARTS
-    p${i} += branch[token * ${BRANCH_STRIDE / 4}u + ${BRANCH_OFFSET / 4 + s * (PART_STRIDE / 4)}u + v${i}];
-#endfor
-#endif
-  }
-#endfor
 #if POST
-  var squares = 0.0;
-#for i in 0..VECS
-  squares += dot(p${i}, p${i});
-#endfor
-  let f = 1.0 / sqrt(workgroup_sum(vec4f(squares, 0.0, 0.0, 0.0), t).x / ${WIDTH}.0 + bitcast<f32>(${POST_EPS_BITS}u));
-#for i in 0..VECS
-  if (has${i}) {
-    p${i} = p${i} * f * post_weight[v${i}];
-#if EMIT
-    post_out[token * ${POST_STRIDE / 4}u + ${POST_OFFSET / 4}u + v${i}] = p${i};
+  var post_weight${i} = vec4f(0.0);
 #endif
-  }
-#endfor
+  if (has${i}) {
+    r${i} = residual[token * ${RESIDUAL_STRIDE / 4}u + ${RESIDUAL_OFFSET / 4}u + v${i}];
+#if POST
+    post_weight${i} = post_weight[v${i}];
 #endif
 #if ADD
-#for i in 0..VECS
-  h${i} += p${i};
-  if (has${i}) {
-    h_out[token * ${H_STRIDE / 4}u + ${H_OFFSET / 4}u + v${i}] = h${i};
+#for s in 0..PARTS
+    let part${i}_${s} = branch[token * ${BRANCH_STRIDE / 4}u + ${BRANCH_OFFSET / 4 + s * (PART_STRIDE / 4)}u + v${i}];
+#sum part${i}, s, PARTS
+#endfor
+    p${i} = part${i};
+#endif
   }
 #endfor
-#endif
-#if NORM
-  var own = 0.0;
+#include "norm_sums.wgsl"
 #for i in 0..VECS
-  own += dot(h${i}, h${i});
+  if (has${i}) {
+#if POST && EMIT
+    post_out[token * ${POST_STRIDE / 4}u + ${POST_OFFSET / 4}u + v${i}] = q${i} * f;
+#endif
+#if ADD
+    h_out[token * ${H_STRIDE / 4}u + ${H_OFFSET / 4}u + v${i}] = h${i};
+#endif
+  }
 #endfor
-  let g = 1.0 / sqrt(workgroup_sum(vec4f(own, 0.0, 0.0, 0.0), t).x / ${WIDTH}.0 + bitcast<f32>(${EPS_BITS}u));
+#if NORM
 #for i in 0..VECS
   {
     var x = vec4f(0.0);

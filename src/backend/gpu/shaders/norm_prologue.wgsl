@@ -4,7 +4,7 @@
 // (EMIT_BLOCKS), the branch's norm (EMIT_POST) and, where it is handed over (joined.wgsl), the branch (KEEPS) where they are read elsewhere.
 // norm_weights: the weight of x's norm, then (POST) of the branch's.
 // Template values (decode_products.cpp): the flags above, 0 or 1; WIDTH values of the row, a multiple of 4; UNITS_K units of
-// 64 that cover them; EPS_BITS the bits of both norms' eps.
+// 64 that cover them; EPS_BITS the bits of both norms' eps; EXPANDED see norm_sums.wgsl.
 @group(0) @binding(10) var<storage, read> residual : array<vec4f>;
 #default TAKES_OVER 0
 #default KEEPS 0
@@ -29,7 +29,10 @@
 @group(0) @binding(17) var<storage, read_write> normed_scales : array<vec2f>;
 #include "quantise_vec.wgsl"
 #endif
-#if POST
+#define NORM 1
+#define POST_EPS_BITS EPS_BITS
+#default EXPANDED 1
+#if POST && EXPANDED
 alias Term = vec4f;
 #else
 alias Term = f32;
@@ -40,23 +43,19 @@ alias Term = f32;
 // Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 
-#if POST && STRICT_BARRIERS
+#if POST && EXPANDED && STRICT_BARRIERS
 var<workgroup> cancels : u32;
 #endif
 // t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
 #for i in 0..VECS
-  // Of the i-th: v its place in the row, r residual, p branch, q branch * its norm's weight, w weight of x's norm, h the sum;
-  // below, f is the factor of the branch's norm and g that of x's.
+  // Of the i-th: v its place in the row, r residual, p branch, w weight of x's norm.
   let v${i} = t + ${i * THREADS}u;
   let has${i} = v${i} < ${WIDTH / 4}u;
   var r${i} = vec4f(0.0);
   var w${i} = vec4f(0.0);  // loaded with the rest, before the reduction
 #if ADD
   var p${i} = vec4f(0.0);
-#endif
-#if POST
-  var q${i} = vec4f(0.0);
 #endif
 #if POST
   var post_weight${i} = vec4f(0.0);
@@ -81,51 +80,7 @@ fn prologue(t : u32, is_first : bool) {
   }
 #endfor
 #endif
-#if POST
-#for i in 0..VECS
-  q${i} = p${i} * post_weight${i};
-#endfor
-#endif
-  let eps = bitcast<f32>(${EPS_BITS}u);
-#if POST
-  // One reduction for both norms: the sum of squares of r + q f is expanded. Where it cancels, which costs digits, h is
-  // summed by itself.
-#for i in 0..VECS
-  put_term(${i}u, vec4f(dot(p${i}, p${i}), dot(r${i}, r${i}), dot(r${i}, q${i}), dot(q${i}, q${i})), t);
-#endfor
-  let sums = sum_of_terms(t);
-  let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);
-#for i in 0..VECS
-  let h${i} = fma(q${i}, vec4f(f), r${i});  // written out: a driver may join it or not, and must not decide by what is emitted
-#endfor
-  var square = sums.y + 2.0 * f * sums.z + f * f * sums.w;
-#if STRICT_BARRIERS
-  // A browser's compiler wants it proven that all threads come to a barrier together.
-  if (t == 0u) {
-    cancels = u32(square < 0.0625 * (sums.y + f * f * sums.w));
-  }
-  if (workgroupUniformLoad(&cancels) != 0u) {
-#else
-  if (square < 0.0625 * (sums.y + f * f * sums.w)) {
-    workgroupBarrier();
-#endif
-#for i in 0..VECS
-    put_term(${i}u, vec4f(dot(h${i}, h${i}), 0.0, 0.0, 0.0), t);
-#endfor
-    square = sum_of_terms(t).x;
-  }
-#else
-#for i in 0..VECS
-#if ADD
-  let h${i} = r${i} + p${i};
-#else
-  let h${i} = r${i};
-#endif
-  put_term(${i}u, dot(h${i}, h${i}), t);
-#endfor
-  let square = sum_of_terms(t);
-#endif
-  let g = inverseSqrt(square / ${WIDTH}.0 + eps);
+#include "norm_sums.wgsl"
 #for i in 0..VECS
   var x${i} = vec4f(0.0);
   if (has${i}) {

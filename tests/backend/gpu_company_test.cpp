@@ -1,0 +1,105 @@
+// The newest tokens of several sequences in one step: each has the logits that it has alone, to the bit.
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <tuple>
+
+#include "gpu_harness.h"
+#include "harness.h"
+
+namespace doppler {
+namespace {
+
+using namespace testing;
+
+// Columns of one product, and tiles of 16, 32 and 64 tokens.
+constexpr std::uint32_t kCounts[] = {2, 5};
+constexpr std::uint32_t kMost = 40, kSteps = 2;
+
+class GpuCompany : public ::testing::TestWithParam<std::tuple<const char*, bool>> {
+ protected:
+  void SetUp() override {
+    DOPPLER_NEEDS_ADAPTER();
+    ASSERT_OK_AND_ASSIGN(model_, load_model(data_path(std::get<0>(GetParam()))));
+    BackendOptions options{.threads = 2, .context = 128, .slots = kMost, .max_step_tokens = 128};
+    options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+    options.gpu_setup.tune = false;
+    options.exact = std::get<1>(GetParam());
+    ASSERT_OK_AND_ASSIGN(backend_, make_backend("gpu", model_.spec, model_.weights, options));
+  }
+
+  // A length of its own for each: some have one split of an attention, some have several.
+  static std::uint64_t length(std::uint32_t slot) { return 2 + slot * 17 % 70; }
+  std::int32_t token(std::uint32_t slot, std::uint64_t at) const {
+    return static_cast<std::int32_t>((at * 31 + 7 + 11 * slot) % model_.spec.vocab_size);
+  }
+  Status feed_prompts(std::uint32_t count) {
+    for (std::uint32_t slot = 0; slot < count; ++slot) {
+      backend_->clear(slot);
+      StepInput input;
+      for (std::uint64_t i = 0; i < length(slot); ++i) input.add(token(slot, i), i, slot, false);
+      DOPPLER_TRY(backend_->step(input, nullptr));
+    }
+    return {};
+  }
+  // The logits of each sequence's newest token, by slot.
+  Result<std::vector<float>> logits_after(std::uint32_t count, bool together) {
+    DOPPLER_TRY(feed_prompts(count));
+    std::vector<float> all;
+    for (std::uint32_t s = 0; s < kSteps; ++s) {
+      StepInput input;
+      for (std::uint32_t slot = 0; slot < count; ++slot) {
+        const std::uint64_t at = length(slot) + s;
+        input.add(token(slot, at), at, slot, true);
+        if (together && slot + 1 < count) continue;
+        DOPPLER_ASSIGN(const std::span<const float> logits, backend_->step(input, nullptr));
+        all.insert(all.end(), logits.begin(), logits.end());
+        input = {};
+      }
+    }
+    return all;
+  }
+
+  Model model_;
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(GpuCompany, LeavesEachItsLogits) {
+  ASSERT_NE(backend_->continuer(), nullptr);
+  ASSERT_GE(backend_->continuer()->most_together(), kMost);
+  for (const std::uint32_t count : kCounts) {
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> alone, logits_after(count, false));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> together, logits_after(count, true));
+    ASSERT_EQ(alone.size(), together.size());
+    std::size_t others = 0;
+    for (std::size_t i = 0; i < alone.size(); ++i) others += alone[i] != together[i] ? 1 : 0;
+    EXPECT_EQ(others, 0u) << "of " << alone.size() << " logits of " << count << " sequences";
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, bool>>& test) {
+  std::string name = std::get<0>(test.param);
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name + (std::get<1>(test.param) ? "_in_floats" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Blocks, GpuCompany,
+    ::testing::Combine(::testing::Values("gguf/llama.Q4_0.gguf", "gguf/llama.Q5_1.gguf", "gguf/llama.Q8_0.gguf",
+                                         "gguf/llama_k256.IQ4_XS.gguf", "gguf/llama_k256.Q2_K.gguf",
+                                         "gguf/llama_k256.Q4_K_M.gguf", "gguf/gemma3_k288.Q4_0.gguf",
+                                         "gguf/gemma3_k288.Q4_K_M.gguf"),
+                       ::testing::Values(false)),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(Families, GpuCompany,
+                         ::testing::Combine(::testing::Values("models/llama", "models/gemma3", "models/qwen3",
+                                                              "models/gpt_oss", "models/gemma2", "models/qwen2","models/phi3","models/cohere","models/olmo3","models/glm4","models/gpt2","models/granite","models/olmoe_clip","models/qwen3_5","models/falcon_alibi","models/deepseek_v3","models/lfm2","models/mamba2","models/jamba"),
+                                            ::testing::Values(false)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Floats, GpuCompany,
+                         ::testing::Combine(::testing::Values("models/llama", "models/gemma3","gguf/llama_k256.Q4_K_M.gguf"),
+                                            ::testing::Values(true)),
+                         name_of);
+
+}  // namespace
+}  // namespace doppler
