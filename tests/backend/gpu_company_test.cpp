@@ -13,15 +13,15 @@ namespace {
 using namespace testing;
 
 // Columns of one product, and tiles of 16, 32 and 64 tokens.
-constexpr std::uint32_t kCounts[] = {2, 5};
-constexpr std::uint32_t kMost = 40, kSteps = 2;
+constexpr std::uint32_t kCounts[] = {2, 5, 12, 20, 40};
+constexpr std::uint32_t kMost = 40, kSteps = 2, kStep = 512;
 
 class GpuCompany : public ::testing::TestWithParam<std::tuple<const char*, bool>> {
  protected:
   void SetUp() override {
     DOPPLER_NEEDS_ADAPTER();
     ASSERT_OK_AND_ASSIGN(model_, load_model(data_path(std::get<0>(GetParam()))));
-    BackendOptions options{.threads = 2, .context = 128, .slots = kMost, .max_step_tokens = 128};
+    BackendOptions options{.threads = 2, .context = 1152, .slots = kMost, .max_step_tokens = kStep};
     options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
     options.gpu_setup.tune = false;
     options.exact = std::get<1>(GetParam());
@@ -29,7 +29,7 @@ class GpuCompany : public ::testing::TestWithParam<std::tuple<const char*, bool>
   }
 
   // A length of its own for each: some have one split of an attention, some have several.
-  static std::uint64_t length(std::uint32_t slot) { return 2 + slot * 17 % 70; }
+  static std::uint64_t length(std::uint32_t slot) { return slot == 1 ? 1100 : 2 + slot * 17 % 180; }
   std::int32_t token(std::uint32_t slot, std::uint64_t at) const {
     return static_cast<std::int32_t>((at * 31 + 7 + 11 * slot) % model_.spec.vocab_size);
   }
@@ -37,8 +37,12 @@ class GpuCompany : public ::testing::TestWithParam<std::tuple<const char*, bool>
     for (std::uint32_t slot = 0; slot < count; ++slot) {
       backend_->clear(slot);
       StepInput input;
-      for (std::uint64_t i = 0; i < length(slot); ++i) input.add(token(slot, i), i, slot, false);
-      DOPPLER_TRY(backend_->step(input, nullptr));
+      for (std::uint64_t i = 0; i < length(slot); ++i) {
+        input.add(token(slot, i), i, slot, false);
+        if (input.size() < kStep && i + 1 < length(slot)) continue;
+        DOPPLER_TRY(backend_->step(input, nullptr));
+        input = {};
+      }
     }
     return {};
   }
@@ -85,19 +89,25 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, bool>
 
 INSTANTIATE_TEST_SUITE_P(
     Blocks, GpuCompany,
-    ::testing::Combine(::testing::Values("gguf/llama.Q4_0.gguf", "gguf/llama.Q5_1.gguf", "gguf/llama.Q8_0.gguf",
-                                         "gguf/llama_k256.IQ4_XS.gguf", "gguf/llama_k256.Q2_K.gguf",
-                                         "gguf/llama_k256.Q4_K_M.gguf", "gguf/gemma3_k288.Q4_0.gguf",
-                                         "gguf/gemma3_k288.Q4_K_M.gguf"),
+    ::testing::Combine(::testing::Values("gguf/llama.Q4_0.gguf", "gguf/llama.Q5_1.gguf",
+                                         "gguf/llama.Q8_0.gguf", "gguf/llama_k256.IQ4_XS.gguf",
+                                         "gguf/llama_k256.Q2_K.gguf", "gguf/llama_k256.Q4_K_M.gguf",
+                                         "gguf/gemma3_k288.Q4_0.gguf", "gguf/gemma3_k288.Q4_K_M.gguf"),
                        ::testing::Values(false)),
     name_of);
-INSTANTIATE_TEST_SUITE_P(Families, GpuCompany,
-                         ::testing::Combine(::testing::Values("models/llama", "models/gemma3", "models/qwen3",
-                                                              "models/gpt_oss", "models/gemma2", "models/qwen2","models/phi3","models/cohere","models/olmo3","models/glm4","models/gpt2","models/granite","models/olmoe_clip","models/qwen3_5","models/falcon_alibi","models/deepseek_v3","models/lfm2","models/mamba2","models/jamba"),
-                                            ::testing::Values(false)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Families, GpuCompany,
+    ::testing::Combine(::testing::Values("models/llama", "models/gemma3", "models/qwen3", "models/gpt_oss",
+                                         "models/gemma2", "models/qwen2", "models/phi3", "models/cohere",
+                                         "models/olmo3", "models/glm4", "models/gpt2", "models/granite",
+                                         "models/olmoe_clip", "models/qwen3_5", "models/falcon_alibi",
+                                         "models/deepseek_v3", "models/lfm2", "models/mamba2",
+                                         "models/jamba"),
+                       ::testing::Values(false)),
+    name_of);
 INSTANTIATE_TEST_SUITE_P(Floats, GpuCompany,
-                         ::testing::Combine(::testing::Values("models/llama", "models/gemma3","gguf/llama_k256.Q4_K_M.gguf"),
+                         ::testing::Combine(::testing::Values("models/llama", "models/gemma3",
+                                                              "gguf/llama_k256.Q4_K_M.gguf"),
                                             ::testing::Values(true)),
                          name_of);
 

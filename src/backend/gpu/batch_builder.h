@@ -75,7 +75,7 @@ class BatchBuilder {
   Status gated_columns(const Variant& variant, Dispatches& out);
   std::optional<GemmShape> parts_of(std::size_t product, std::uint32_t rows) const;
   Status attend_apart(const Variant& variant, Dispatches& out);
-  Status combine_apart(const Variant& variant, std::uint32_t splits, Dispatches& out);
+  Status combine_apart(const Variant& variant, Dispatches& out);
 
   // batch_halves.cpp
   Status prepare_halves();

@@ -13,13 +13,11 @@ namespace {
 
 // Workgroups of an attention that fill a large GPU: two for each of its processors.
 constexpr std::uint32_t kAttentionGroups = 264;
-// Splits of a sequence at most, as DecodeProgram has them, and positions of one at least: splits.wgsl.
-constexpr std::uint32_t kMostSequenceSplits = 32, kSplitPositions = 32;
 
-std::uint32_t splits_for(const AttentionParams& a, std::uint32_t tokens) {
-  const std::uint32_t wanted = std::bit_ceil(ceil_div(kAttentionGroups, tokens * a.kv_heads));
-  const std::uint32_t useful = a.window != 0 ? ceil_div(a.window, kSplitPositions) : kMostSequenceSplits;
-  return std::min({wanted, useful, kMostSequenceSplits});
+// Workgroups that share the splits of a sequence: as few as fill the GPU, since each prepares the heads for
+// itself.
+std::uint32_t workgroups_for(const AttentionParams& a, std::uint32_t tokens) {
+  return std::min(std::bit_ceil(ceil_div(kAttentionGroups, tokens * a.kv_heads)), most_splits(a));
 }
 
 }  // namespace
@@ -221,7 +219,7 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   const ValueView& q = view((q_norm != nullptr ? *q_norm : q_rope).inputs[0]);
   const auto& rope = std::get<RopeParams>(q_rope.params);
   const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
-  const std::uint32_t splits = splits_for(a, variant.rows);
+  const std::uint32_t splits = most_splits(a), workgroups = workgroups_for(a, variant.rows);
   const std::uint64_t marks = std::uint64_t{variant.rows} * a.heads * splits;
   // Kernels made before keep the buffers that they are bound to.
   if (program_.split_parts_.bytes() < marks * a.head_dim * 4) {
@@ -236,6 +234,7 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   values.erase("SINKS");  // count when the splits are put together
   add_rotation(context_, rope, values);
   values["MOST_SPLITS"] = splits;
+  values["WORKGROUPS"] = workgroups;
   values["MANY"] = 1;
   values["QKV_STRIDE"] = q.stride;
   values["Q_OFFSET"] = q.offset;
@@ -257,24 +256,22 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
     buffers.push_back({"qk_weights", weights});
   }
   DOPPLER_ASSIGN(Dispatch made,
-                 make("attention_decode.wgsl", values, buffers, splits, Dispatch::Per::kTokenLast));
+                 make("attention_decode.wgsl", values, buffers, workgroups, Dispatch::Per::kTokenLast));
   made.z = a.kv_heads;
   out.push_back(std::move(made));
-  return combine_apart(variant, splits, out);
+  return combine_apart(variant, out);
 }
 
 // Puts the splits together, as floats, and in the blocks that the product behind reads.
-Status BatchBuilder::combine_apart(const Variant& variant, std::uint32_t splits, Dispatches& out) {
-  constexpr std::uint32_t kThreads = 128;
+Status BatchBuilder::combine_apart(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
   const auto& a = std::get<AttentionParams>(op.params);
   const ReadAs read = read_as(context_, op.outputs[0]);
   const bool blocks = variant.op + 1 < context_.plan.ops.size() && program_.can_be_apart_[variant.op + 1];
   const ValueView& y = view(op.outputs[0]);
   const std::uint32_t width = a.heads * a.head_dim, units = ceil_div(width, kUnitValues);
-  // A thread has eight splits of a vector under way.
-  const std::uint32_t parts = std::clamp(splits / 8, 1u, 4u);
-  ShaderValues values = {{"THREADS", kThreads},
+  const std::uint32_t parts = ceil_div(most_splits(a), kSplitsAtOnce);
+  ShaderValues values = {{"THREADS", kCombineThreads},
                          {"PARTS", parts},
                          {"FLOATS", read.floats || !blocks ? 1 : 0},
                          {"BLOCKS", blocks ? 1 : 0},
@@ -283,7 +280,7 @@ Status BatchBuilder::combine_apart(const Variant& variant, std::uint32_t splits,
                          {"WINDOW", a.window},
                          {"CHUNKED", a.chunked ? 1 : 0},
                          {"SINKS", op.weights.empty() ? 0 : 1},
-                         {"MOST_SPLITS", splits},
+                         {"MOST_SPLITS", most_splits(a)},
                          {"POSITIONS", context_.layout.positions()}};
   std::vector<Bound> buffers = {
       {"step", context_.step}, {"parts", program_.split_parts_}, {"marks", program_.split_marks_}};
@@ -299,7 +296,7 @@ Status BatchBuilder::combine_apart(const Variant& variant, std::uint32_t splits,
   DOPPLER_TRY(bind_sinks(context_, op, buffers));
   const std::uint32_t vectors = blocks ? units * (kUnitValues / 4) : width / 4;
   DOPPLER_ASSIGN(Dispatch made, make("attention_combine.wgsl", values, buffers,
-                                     ceil_div(vectors, kThreads / parts), Dispatch::Per::kToken));
+                                     ceil_div(vectors, kCombineThreads / parts), Dispatch::Per::kToken));
   out.push_back(std::move(made));
   return {};
 }

@@ -17,7 +17,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   add_cache(context_, op, values);
   add_scores(op, values);
   values.erase("SINKS");  // count when the splits are put together
-  values["MOST_SPLITS"] = splits_of(a);
+  values["MOST_SPLITS"] = most_splits(a);
   values["MANY"] = 0;
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"keys", kv.keys},
@@ -27,7 +27,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_TRY(add_heads(group, values, buffers));
   DOPPLER_TRY(add_turns(group, values, buffers));
   DOPPLER_TRY(add_looked(group, values, buffers));
-  DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {splits_of(a), a.kv_heads, 1}));
+  DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {most_splits(a), a.kv_heads, 1}));
   const std::vector<ValueId> read = read_by(group);
   const bool is_looked_at = output == nullptr || is_stored(op.outputs[0], group);
   const std::uint32_t from = output != nullptr ? many_splits_from(a) : 0;
@@ -67,17 +67,18 @@ std::uint32_t DecodeBuilder::many_splits_from(const AttentionParams& a) const {
   constexpr std::uint32_t kEach = 32;  // positions of a split at least: splits.wgsl
   const std::uint64_t few = std::max<std::uint64_t>(
       context_.options.gpu_setup.most_split_bytes / (4 * std::uint64_t{a.heads} * a.head_dim), 1);
-  const std::uint64_t most = a.window != 0 ? std::min(splits_of(a), ceil_div(a.window, kEach)) : splits_of(a);
+  const std::uint64_t most =
+      a.window != 0 ? std::min(most_splits(a), ceil_div(a.window, kEach)) : most_splits(a);
   return few < most ? static_cast<std::uint32_t>(few * kEach) : UINT32_MAX;
 }
 
 // Puts an attention's splits together in a kernel of its own: as floats, if they are placed, and in blocks.
 Status DecodeBuilder::combine(const Op& op, bool floats, const Blocks* blocks) {
-  constexpr std::uint32_t kThreads = 128, kParts = 4;  // few values, of which each takes many loads
   const auto& a = std::get<AttentionParams>(op.params);
+  const std::uint32_t parts = ceil_div(most_splits(a), kSplitsAtOnce);
   std::uint32_t vectors = a.heads * a.head_dim / 4;
-  ShaderValues values = {{"THREADS", kThreads},
-                         {"PARTS", kParts},
+  ShaderValues values = {{"THREADS", kCombineThreads},
+                         {"PARTS", parts},
                          {"FLOATS", floats ? 1 : 0},
                          {"BLOCKS", blocks != nullptr ? 1 : 0}};
   add_splits(op, values);
@@ -95,7 +96,7 @@ Status DecodeBuilder::combine(const Op& op, bool floats, const Blocks* blocks) {
     buffers.push_back({"outs", blocks->scales});
   }
   DOPPLER_TRY(bind_sinks(context_, op, buffers));
-  return add("attention_combine.wgsl", values, buffers, {ceil_div(vectors, kThreads / kParts), 1, 1});
+  return add("attention_combine.wgsl", values, buffers, {ceil_div(vectors, kCombineThreads / parts), 1, 1});
 }
 
 // Adds the values that combined.wgsl takes.
@@ -106,7 +107,7 @@ void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
   values["WINDOW"] = a.window;
   values["CHUNKED"] = a.chunked ? 1 : 0;
   values["SINKS"] = op.weights.empty() ? 0 : 1;
-  values["MOST_SPLITS"] = splits_of(a);
+  values["MOST_SPLITS"] = most_splits(a);
   values["POSITIONS"] = context_.layout.positions();
 }
 
@@ -186,11 +187,6 @@ Status DecodeBuilder::add_looked(const OpGroup& group, ShaderValues& values, std
   DOPPLER_TRY(values_.place(all, read_by(group)));
   buffers.push_back(values_[all[0]].bound("looked"));
   return {};
-}
-
-// Splits of a sequence: enough workgroups to fill a large GPU, none for a window that has too few positions.
-std::uint32_t DecodeBuilder::splits_of(const AttentionParams& a) {
-  return a.window != 0 && a.window <= 512 ? 16 : DecodeProgram::kMostSplits;
 }
 
 }  // namespace doppler::gpu

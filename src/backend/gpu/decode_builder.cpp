@@ -57,8 +57,8 @@ Status DecodeBuilder::make_buffers() {
       block_units_ = std::max<std::uint64_t>(block_units_, ceil_div(info(op.inputs[0]).width, kUnitValues));
   }
   if (heads != 0) {
-    DOPPLER_ASSIGN(parts_, device().make_buffer("parts", heads_dim * DecodeProgram::kMostSplits * 4));
-    DOPPLER_ASSIGN(marks_, device().make_buffer("marks", heads * DecodeProgram::kMostSplits * 8));
+    DOPPLER_ASSIGN(parts_, device().make_buffer("parts", heads_dim * kMostSplits * 4));
+    DOPPLER_ASSIGN(marks_, device().make_buffer("marks", heads * kMostSplits * 8));
     DOPPLER_ASSIGN(heads_, device().make_buffer("heads", row * 4));
   }
   if (expert_units != 0) {

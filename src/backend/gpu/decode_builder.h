@@ -120,7 +120,6 @@ class DecodeBuilder {
   Status add_heads(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_turns(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_looked(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
-  static std::uint32_t splits_of(const AttentionParams& a);
 
   Context& context_;
   DecodeProgram& program_;

@@ -63,7 +63,6 @@ class DecodeProgram {
   static constexpr std::uint32_t kRing = 1024;
   // Workgroups of a shard of the head at most, each of which leaves a candidate.
   static constexpr std::uint32_t kMostHeadGroups = 1024;
-  static constexpr std::uint32_t kMostSplits = 32;  // of a sequence, in attention
 
   // Any plan whose ops have kernels. `looks`: these stages are stored, too, by the same kernels with the same
   // arithmetic, and gathered into taps(); `like`, which may be null, is the program without them. Errors:

@@ -16,7 +16,7 @@ namespace doppler::gpu {
 
 // Columns of gemv_columns.wgsl at most, and rows up to which they serve float weights, whose tiles
 // (gemm_float.wgsl) are made for more.
-inline constexpr std::uint32_t kMostColumns = 8, kMostFloatColumns = 16;
+inline constexpr std::uint32_t kMostColumns = 8, kMostFloatColumns = 64;
 // Rows of activations up to which choose_few_rows_shape() cuts a product.
 inline constexpr std::uint32_t kFewRows = 64;
 

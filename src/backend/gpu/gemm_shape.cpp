@@ -135,8 +135,8 @@ std::optional<GemmShape> fastest(std::span<const GemmShape> shapes, const Machin
 }  // namespace
 
 std::string GemmShape::name() const {
-  return fmt::format("{}x{}x{} {}x{} /{}{}", tile_tokens, tile_rows, units * kUnitValues, tokens_each,
-                     rows_each, splits, unrolled ? "" : " loop");
+  return fmt::format("{}x{}x{} {}x{} /{}{}{}", tile_tokens, tile_rows, units * kUnitValues, tokens_each,
+                     rows_each, splits, unrolled ? "" : " loop", tree ? " tree" : "");
 }
 
 std::span<const GemmShape> gemm_shapes() {
@@ -154,7 +154,9 @@ std::uint32_t gemm_bytes(const GemmShape& shape, const WeightFormat& format) {
   const std::uint32_t pieces = format.codes == CodeForm::kFloatNibbles ? 4 : format.pieces();
   std::uint32_t bytes = shape.tile_rows * shape.units * (pieces * 16 + format.high_words() * 4) + groups * 4 +
                         shape.units * 4 * pitch * 16 + blocks * 4;
-  if (minima) bytes += groups * 4 + (halves ? shape.units * 4 * pitch * 4 : blocks * 4);
+  const bool raised = shape.tree && format.codes == CodeForm::kFloatNibbles;
+  if (minima) bytes += groups * 4;
+  if (minima || raised) bytes += minima && halves ? shape.units * 4 * pitch * 4 : blocks * 4;
   return bytes;
 }
 
@@ -173,6 +175,7 @@ ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std
           {"SPLITS", shape.splits},
           {"GROUPED", 0},
           {"UNROLLED", shape.unrolled ? 1 : 0},
+          {"TREE", shape.tree ? 1 : 0},
           {"ROWS", rows},
           {"UNITS_K", units},
           {"FORM", static_cast<std::int64_t>(format.codes)},
@@ -191,7 +194,13 @@ std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFor
 }
 
 GemmShape for_few_tokens(const GemmShape& shape) {
-  return {16, 64, 4, 4, shape.units, shape.splits, false};
+  return {.tile_tokens = 16,
+          .tile_rows = 64,
+          .tokens_each = 4,
+          .rows_each = 4,
+          .units = shape.units,
+          .splits = shape.splits,
+          .unrolled = false};
 }
 
 std::span<const GemmShape> float_shapes() {
@@ -220,7 +229,7 @@ std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t 
 ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
                                std::uint32_t units) {
   ShaderValues values = gemm_values(shape, format, rows, units);
-  for (const char* other : {"UK", "GROUPED"}) values.erase(other);
+  for (const char* other : {"UK", "GROUPED", "TREE"}) values.erase(other);
   values["KV"] = float_vecs(shape);
   return values;
 }

@@ -20,6 +20,7 @@ struct GemmShape {
   std::uint32_t units = 1;                       // of 64 values along k in workgroup memory at a time
   std::uint32_t splits = 1;                      // parts of k that workgroups share
   bool unrolled = true;                          // the blocks of 32 values are written out, not a loop
+  bool tree = false;                             // units are added as for single tokens; see gemm.wgsl
   std::uint32_t threads() const { return tile_tokens / tokens_each * (tile_rows / rows_each); }
   std::string name() const;  // "64x128x64 16x4 /3", "... loop"
   bool operator==(const GemmShape&) const = default;

@@ -8,6 +8,17 @@ namespace doppler::gpu {
 // TEAM of team.wgsl where subgroups are not wide.
 constexpr std::uint32_t kTeamThreads = 16;
 
+// Splits of a sequence at most, as splits.wgsl cuts it whatever else is in a step: with two for each
+// processor of a large GPU a sequence alone fills it; a short window has too few positions for as many.
+constexpr std::uint32_t kMostSplits = 32;
+inline std::uint32_t most_splits(const AttentionParams& a) {
+  return a.window != 0 && a.window <= 512 ? 16 : kMostSplits;
+}
+
+// Threads of attention_combine.wgsl, of which each has so many splits of a vector under way (combined.wgsl):
+// values are few, and each takes many loads.
+constexpr std::uint32_t kCombineThreads = 128, kSplitsAtOnce = 8;
+
 // LP, PG, CHUNK, HEADS_AT_ONCE. Errors: kUnsupported, with the reason, where no workgroup holds the heads.
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a);
 

@@ -1,6 +1,6 @@
 // Puts together the results of the workgroups of attention_decode.wgsl by itself, where no product does it on its way, or
 // where they are so many that each workgroup of a product would read too much (see combined.wgsl for `parts`, `marks` and the
-// template values). A vector of four of the WIDTH = heads * head size values has PARTS threads, each with a share of the splits.
+// template values). A vector of four of the WIDTH = heads * head size values has PARTS threads, one for each eight splits at least.
 // Workgroups: x over THREADS / PARTS vectors, y over tokens.
 //
 // Template values (decode_attention.cpp): PARTS; FLOATS 1: stored in `out`, token i's row from float i * OUT_STRIDE + OUT_OFFSET on; BLOCKS 1: as out8, outs, the 8-bit blocks of
@@ -29,18 +29,18 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let token = group.y;
   let count = splits_of(step[${POSITIONS}u + token]).count;
   let v = group.x * ${HERE}u + t % ${HERE}u;
-  let own = share_of(token * ${WIDTH / 4}u + min(v, ${WIDTH / 4 - 1}u), t / ${HERE}u * 8u, ${8 * PARTS}u, count);
+  let own = share_of(token * ${WIDTH / 4}u + min(v, ${WIDTH / 4 - 1}u), t / ${HERE}u * 8u, count);
   marked[t] = vec2f(own.most, own.total);
   summed[t] = own.sum;
   workgroupBarrier();
   var x = vec4f(0.0);
   if (t < ${HERE}u && v < ${WIDTH / 4}u) {
     var most = own.most;
-#for p in 1..PARTS
+#for p in 1..EIGHTS
     most = max(most, marked[t + ${p * HERE}u].x);
 #endfor
     var total = 0.0;
-#for p in 0..PARTS
+#for p in 0..EIGHTS
     let weight${p} = exp(marked[t + ${p * HERE}u].x - most);
     total += marked[t + ${p * HERE}u].y * weight${p};
     x += summed[t + ${p * HERE}u] * weight${p};

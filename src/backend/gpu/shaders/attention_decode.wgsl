@@ -1,7 +1,7 @@
 // Attention of one new token of each sequence: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes one
-// KV head with the G query heads that share it, and one split of the sequence (splits.wgsl); combined.wgsl
+// KV head with the G query heads that share it, and every WORKGROUPS-th split of the sequence (splits.wgsl); combined.wgsl
 // puts the parts together. A position's score is made by LP threads, a quad of dimensions of the values by one of
-// QUADS threads, in PG groups of positions. Workgroups: x over splits, y over KV heads, z over tokens.
+// QUADS threads, in PG groups of positions. Workgroups: x WORKGROUPS, y over KV heads, z over tokens.
 // Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
 //
 // Template values (decode_attention.cpp):
@@ -57,6 +57,8 @@
 #include "team.wgsl"
 #define TEAMS THREADS / TEAM
 #define QUAD_ROUNDS (QUADS + TEAM - 1) / TEAM
+#default WORKGROUPS MOST_SPLITS
+#define SEVERAL WORKGROUPS < MOST_SPLITS
 #if !QUAD_ROPE
 #include "rope_angle.wgsl"
 #endif
@@ -215,9 +217,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (group.x >= range.count) {
     return;
   }
+  let is_owner = (range.count - 1u) % ${WORKGROUPS}u == group.x;
+#if SEVERAL
+  var first = range.begin + group.x * range.each;
+  var end = min(first + range.each, range.end);
+#else
   let first = range.begin + group.x * range.each;
   let end = min(first + range.each, range.end);
-  let is_owner = end == range.end;
+#endif
   let lane = t % ${TEAM}u;
   let team = t / ${TEAM}u;
   // For scores: the thread's share of a key. For values: its quad of dimensions and its group of positions.
@@ -225,7 +232,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let quad = t % ${QUADS}u;
   let pg = t / ${QUADS}u;
 
-  // The first chunk's keys and values are on their way while the heads are prepared, the next one's while this one is used.
+  // The first chunk's keys and values are on their way while the heads are prepared, the next one's while this one is used, the next
+  // split's after the last one.
 #for i in 0..PASSES
   // p: position in the chunk; kr: the thread's first element of its key; k, v: loaded keys and values.
   let p${i} = ${i * AT_ONCE}u + t / ${LP}u;
@@ -250,12 +258,6 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (t < ${QUADS}u) {
     sv[t] = as_cached(qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
   }
-  if (t < ${G}u) {
-    running[t] = vec2f(-3.0e38, 0.0);
-  }
-#for h in 0..G
-  var sum${h} = vec4f(0.0);
-#endfor
   workgroupBarrier();
   if (is_owner) {
     let row = cache_row(slot, kv_head, position);
@@ -276,6 +278,19 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
   }
 
+#if SEVERAL
+  for (var split = group.x; split < range.count; split += ${WORKGROUPS}u) {
+  let later = first + ${WORKGROUPS}u * range.each;
+  let later_end = select(end, min(later + range.each, range.end), later < range.end);
+#else
+  let split = group.x;
+#endif
+  if (t < ${G}u) {
+    running[t] = vec2f(-3.0e38, 0.0);
+  }
+#for h in 0..G
+  var sum${h} = vec4f(0.0);
+#endfor
   for (var base = first; base < end; base += ${CHUNK}u) {
     let count = min(${CHUNK}u, end - base);
 #for i in 0..PASSES
@@ -334,8 +349,16 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       }
     }
 #endfor
+#if SEVERAL
+    let goes_on = base + ${CHUNK}u < end;
+    let next = select(later, base + ${CHUNK}u, goes_on);
+    let last = select(later_end, end, goes_on) - 1u;
+#else
+    let next = base + ${CHUNK}u;
+    let last = end - 1u;
+#endif
 #for i in 0..PASSES
-    let nk${i} = cache_row(slot, kv_head, min(base + ${CHUNK}u + p${i}, end - 1u)) * ${K_VECS}u + part;
+    let nk${i} = cache_row(slot, kv_head, min(next + p${i}, last)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
     k${i}_${l} = keys[nk${i} + ${l * LP}u];
 #endfor
@@ -381,7 +404,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
       var v = v${j};
 #endif
-      v${j} = values[cache_row(slot, kv_head, min(base + ${CHUNK + j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
+      v${j} = values[cache_row(slot, kv_head, min(next + ${j * PG}u + pg, last)) * ${QUADS}u + quad];
       // Beyond the end the share is 0, but 0 times what a row holds that was never written may be NaN.
       if (base + at >= position) {
         v = sv[quad];
@@ -408,11 +431,16 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     total += sums[h * ${THREADS}u + ${g * QUADS}u + q];
 #endfor
     let head = token * ${HEADS}u + kv_head * ${G}u + ${b * HEADS_AT_ONCE}u + h;
-    parts[(head * ${MOST_SPLITS}u + group.x) * ${QUADS}u + q] = total;
+    parts[(head * ${MOST_SPLITS}u + split) * ${QUADS}u + q] = total;
   }
   workgroupBarrier();
 #endfor
   if (t < ${G}u) {
-    marks[(token * ${HEADS}u + kv_head * ${G}u + t) * ${MOST_SPLITS}u + group.x] = running[t];
+    marks[(token * ${HEADS}u + kv_head * ${G}u + t) * ${MOST_SPLITS}u + split] = running[t];
   }
+#if SEVERAL
+  first = later;
+  end = later_end;
+  }
+#endif
 }

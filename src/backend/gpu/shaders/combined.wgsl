@@ -6,14 +6,15 @@
 // POSITIONS the word of `step` with the token's position.
 #include "splits.wgsl"
 #define HEAD_VECS DIM / 4
+#define EIGHTS (MOST_SPLITS + 7) / 8
 
 struct Share {  // what some splits give together
   most : f32,
   total : f32,
   sum : vec4f,
 }
-// The splits from `first` on, eight, whose loads are under way at a time, of each `step`. The first has the sink, too.
-fn share_of(v : u32, first : u32, step : u32, count : u32) -> Share {
+// Eight splits from `first` on, as far as they are there, whose loads are under way at a time. The first has the sink, too.
+fn share_of(v : u32, first : u32, count : u32) -> Share {
   let head = v / ${HEAD_VECS}u;
   let at = head * ${MOST_SPLITS}u;
   var most = -3.0e38;
@@ -25,11 +26,11 @@ fn share_of(v : u32, first : u32, step : u32, count : u32) -> Share {
   }
 #endif
   var sum = vec4f(0.0);
-  for (var s = first; s < count; s += step) {
+  if (first < count) {
 #for i in 0..8
-    // m, p: mark and part of split s + i; w: its weight once all have one maximum.
-    let m${i} = marks[at + min(s + ${i}u, count - 1u)];
-    let p${i} = parts[(at + min(s + ${i}u, count - 1u)) * ${HEAD_VECS}u + v % ${HEAD_VECS}u];
+    // m, p: mark and part of split first + i; w: its weight once all have one maximum.
+    let m${i} = marks[at + min(first + ${i}u, count - 1u)];
+    let p${i} = parts[(at + min(first + ${i}u, count - 1u)) * ${HEAD_VECS}u + v % ${HEAD_VECS}u];
 #endfor
     let before = most;
     most = max(most, max(max(max(m0.x, m1.x), max(m2.x, m3.x)), max(max(m4.x, m5.x), max(m6.x, m7.x))));
@@ -37,14 +38,28 @@ fn share_of(v : u32, first : u32, step : u32, count : u32) -> Share {
     total *= fade;
     sum *= fade;
 #for i in 0..8
-    let w${i} = select(0.0, exp(m${i}.x - most), s + ${i}u < count);
+    let w${i} = select(0.0, exp(m${i}.x - most), first + ${i}u < count);
     total += m${i}.y * w${i};
     sum += p${i} * w${i};
 #endfor
   }
   return Share(most, total, sum);
 }
+// All splits, as attention_combine.wgsl adds them.
 fn combined(v : u32, count : u32) -> vec4f {
-  let all = share_of(v, 0u, 8u, count);
-  return all.sum / all.total;
+#for b in 0..EIGHTS
+  let share${b} = share_of(v, ${8 * b}u, count);
+#endfor
+  var most = share0.most;
+#for b in 1..EIGHTS
+  most = max(most, share${b}.most);
+#endfor
+  var total = 0.0;
+  var sum = vec4f(0.0);
+#for b in 0..EIGHTS
+  let weight${b} = exp(share${b}.most - most);
+  total += share${b}.total * weight${b};
+  sum += share${b}.sum * weight${b};
+#endfor
+  return sum / total;
 }

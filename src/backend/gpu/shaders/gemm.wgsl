@@ -4,6 +4,8 @@
 // t % LN + j LN and the tokens t / LN + i LM, so that a subgroup reads few tokens and neighbouring rows.
 // UNROLLED writes the blocks of a step out, else they are a loop. With SPLITS > 1 each workgroup along z takes a part of k
 // and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
+// TREE: adds units as the products of single tokens do (docs/kernels.md: one order of sums), which takes more registers; the steps of
+// a part are a power of two then. TREE 0: one after the other.
 // GROUPED: W are the matrices of EXPERTS under each other, from row FIRST on, and a workgroup's rows of X are those of a tile of
 // expert_tiles.wgsl; row r of X is token r / CHOSEN's (OWN 0), or its own (OWN 1), and its results go to place r % CHOSEN.
 // Workgroups: x over rows of W, y over tokens or tiles, z over splits.
@@ -44,9 +46,12 @@ var<workgroup> own_tile : vec4u;
 #define BLOCKS_X UK * 2
 #if UNROLLED
 #define REPEATS BLOCKS_X
+#elif TREE
+#define REPEATS UK
 #else
 #define REPEATS 1
 #endif
+#define UNIT_REPEATS REPEATS / UK
 // A token's pieces lie this far apart: the padding spreads a subgroup's stores over the banks.
 #define PITCH TM + 2 / UK
 #define LOADS_W (TN * UK * PIECES + THREADS - 1) / THREADS
@@ -56,6 +61,11 @@ var<workgroup> own_tile : vec4u;
 #define STEPS (UNITS_K + UK - 1) / UK
 #define STEPS_EACH (STEPS + SPLITS - 1) / SPLITS
 #define TAIL UNITS_K % UK != 0
+// Levels of the tree over the steps of a part; kept<k> waits there for the next 2^k steps.
+#define LEVELS (STEPS_EACH > 1) + (STEPS_EACH > 2) + (STEPS_EACH > 4) + (STEPS_EACH > 8) + (STEPS_EACH > 16) + (STEPS_EACH > 32) + (STEPS_EACH > 64) + (STEPS_EACH > 128) + (STEPS_EACH > 256) + (STEPS_EACH > 512)
+// (scale * sum of codes) of a block of x is needed: with a minimum of the whole block, and where codes stand 6 above their levels.
+#define RAISED (FORM == 8) && TREE
+#define BLOCK_SUMS (HAS_MIN) && !(SUMS) || RAISED
 #define LAST_ROW (ROWS + 63) / 64 * 64 - 1
 
 var<workgroup> tile_w : array<vec4u, ${TN * UK * (STORED)}>;  // [unit and piece][row]
@@ -67,11 +77,11 @@ var<workgroup> tile_h : array<u32, ${TN * UK * (HIGH_WORDS)}>;  // upper bits of
 #endif
 #if HAS_MIN
 var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;  // minima [unit][group][row]
+#endif
 #if SUMS
 var<workgroup> tile_q : array<f32, ${PIECES_X * PITCH}>;  // sums of codes [piece][token], PITCH apart
-#else
+#elif BLOCK_SUMS
 var<workgroup> tile_q : array<f32, ${BLOCKS_X * TM}>;  // scale * sum of codes [block][token]
-#endif
 #endif
 
 // Four dots more in a sum that began at kMagic: the bits of 1.5 * 2^23, so that as long as the sum stays below 2^22 they
@@ -83,6 +93,12 @@ fn dots(sum : i32, w : vec4u, x : vec4u) -> i32 {
 fn float_of(sum : i32) -> f32 {
   return bitcast<f32>(sum) - 12582912.0;
 }
+#if RAISED
+// 6 above the levels, as dot.wgsl takes them: as unsigned bytes, so that nothing is carried.
+fn raised(levels : vec4u) -> vec4u {
+  return ((levels ^ vec4u(0x80808080u)) + vec4u(0x06060606u)) ^ vec4u(0x80808080u);
+}
+#endif
 #if SUMS
 fn sum_codes(x : vec4u) -> f32 {
   let one = vec4u(0x01010101u);
@@ -117,6 +133,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for i in 0..RM
 #for j in 0..RN
   var sum${i}_${j} = 0.0;
+#if TREE && UK == 2
+  var before${i}_${j} = 0.0;
+#endif
+#if TREE
+#for k in 0..LEVELS
+  var kept${k}_${i}_${j} = 0.0;
+#endfor
+#endif
 #endfor
 #endfor
   // Where this thread's share of a step lies, by load n: rw, pw row and piece of codes; rs, us row and unit of scales;
@@ -195,8 +219,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #if FORM == 8
       let to = (t + ${n * THREADS}u) / ${TN}u * ${2 * TN}u + (t + ${n * THREADS}u) % ${TN}u;
+#if TREE
+      tile_w[to] = raised(low_levels(w${n}));
+      tile_w[to + ${TN}u] = raised(high_levels(w${n}));
+#else
       tile_w[to] = low_levels(w${n});
       tile_w[to + ${TN}u] = high_levels(w${n});
+#endif
 #else
       tile_w[t + ${n * THREADS}u] = w${n};
 #endif
@@ -257,7 +286,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     if (t + ${n * THREADS}u < ${TM * BLOCKS_X}u) {
 #endif
       tile_b[pb${n} * ${TM}u + tb${n}] = b${n}.x;
-#if HAS_MIN && !(SUMS)
+#if BLOCK_SUMS
       tile_q[pb${n} * ${TM}u + tb${n}] = b${n}.y;
 #endif
     }
@@ -303,6 +332,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 // Block b of the step: lo, hi the first and last 16 codes of a row; sa, sb their scales and ma, mb their minima (only a where
 // the block has one); xa, xb, qa, qb the same of a token.
 #for part in 0..REPEATS
+#if TREE && part % UNIT_REPEATS == 0
+#for i in 0..RM
+#for j in 0..RN
+    sum${i}_${j} = 1.2e-38;  // as dot.wgsl begins
+#endfor
+#endfor
+#endif
     for (var b = ${part * BLOCKS_X / REPEATS}u; b < ${(part + 1) * BLOCKS_X / REPEATS}u; b++) {
 #for j in 0..RN
 #if FORM == 3 || FORM == 8
@@ -346,28 +382,96 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if SUMS
         let qa = tile_q[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
         let qb = tile_q[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
-#elif HAS_MIN
+#elif BLOCK_SUMS
         let q = tile_q[b * ${TM}u + lane + ${i * LM}u];
 #endif
 #for j in 0..RN
 #if GROUPS_16
+        var part${j} = fma(sa${j}, float_of(dots(kMagic, lo${j}, xa)), sb${j} * float_of(dots(kMagic, hi${j}, xb)));
 #if HAS_MIN
-        sum${i}_${j} += xscale * (sa${j} * float_of(dots(kMagic, lo${j}, xa)) + sb${j} * float_of(dots(kMagic, hi${j}, xb)) + ma${j} * qa + mb${j} * qb);
-#else
-        sum${i}_${j} += xscale * (sa${j} * float_of(dots(kMagic, lo${j}, xa)) + sb${j} * float_of(dots(kMagic, hi${j}, xb)));
+        part${j} = fma(ma${j}, qa, fma(mb${j}, qb, part${j}));
 #endif
 #else
-        sum${i}_${j} += (xscale * sa${j}) * float_of(dots(dots(kMagic, lo${j}, xa), hi${j}, xb));
-#if HAS_MIN
-        sum${i}_${j} += q * ma${j};
+        let part${j} = sa${j} * float_of(dots(dots(kMagic, lo${j}, xa), hi${j}, xb));
 #endif
+#if RAISED
+        sum${i}_${j} = fma(-6.0 * sa${j}, q, sum${i}_${j});
+#endif
+        sum${i}_${j} = fma(part${j}, xscale, sum${i}_${j});
+#if HAS_MIN && !(GROUPS_16)
+        sum${i}_${j} = fma(ma${j}, q, sum${i}_${j});
 #endif
 #endfor
       }
 #endfor
     }
+#if TREE && (part + 1) % UNIT_REPEATS == 0
+#if TAIL
+    if (at * ${UK}u + ${part / UNIT_REPEATS}u >= ${UNITS_K}u) {
+#for i in 0..RM
+#for j in 0..RN
+      sum${i}_${j} = 0.0;
+#endfor
+#endfor
+    }
+#endif
+#if part + 1 < REPEATS
+#for i in 0..RM
+#for j in 0..RN
+    before${i}_${j} = sum${i}_${j};
+#endfor
+#endfor
+#elif UK == 2
+#for i in 0..RM
+#for j in 0..RN
+    sum${i}_${j} = before${i}_${j} + sum${i}_${j};
+#endfor
+#endfor
+#endif
+#endif
+#endfor
+#if TREE
+    // As a binary counter carries.
+    let done = at - first;
+#for k in 0..LEVELS
+    if ((done & ${1 << k}u) == 0u) {
+#for i in 0..RM
+#for j in 0..RN
+      kept${k}_${i}_${j} = sum${i}_${j};
+#endfor
+#endfor
+    } else {
+#for i in 0..RM
+#for j in 0..RN
+      sum${i}_${j} = kept${k}_${i}_${j} + sum${i}_${j};
+#endfor
+#endfor
+#endfor
+#for k in 0..LEVELS
+    }
+#endfor
+#endif
+  }
+#if TREE
+  // A part that ends earlier leaves sums that wait.
+  let steps = max(end, first) - first;
+  if (steps < ${1 << (LEVELS)}u) {
+#for i in 0..RM
+#for j in 0..RN
+    sum${i}_${j} = 0.0;
+#endfor
+#endfor
+#for k in 0..LEVELS
+    if ((steps & ${1 << k}u) != 0u) {
+#for i in 0..RM
+#for j in 0..RN
+      sum${i}_${j} = kept${k}_${i}_${j} + sum${i}_${j};
+#endfor
+#endfor
+    }
 #endfor
   }
+#endif
 #if !GROUPED
   let tokens = step[${COUNT}u];
 #endif

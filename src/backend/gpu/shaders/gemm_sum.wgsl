@@ -1,4 +1,4 @@
-// Adds the parts that the workgroups of a split product (gemm.wgsl) left, in their order. Workgroups: x over rows of W, y
+// Adds the parts that the workgroups of a split product (gemm.wgsl) left, neighbours first (docs/kernels.md: one order of sums). Workgroups: x over rows of W, y
 // over tokens. parts [SPLITS][token][ROWS], SPLIT_STRIDE floats a split; BIAS 1: bias[row] is added. Token i's row of `out`
 // begins at float i * OUT_STRIDE + OUT_OFFSET. Template values: batch_builder.cpp.
 @group(0) @binding(0) var<storage, read> parts : array<f32>;
@@ -14,12 +14,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     return;
   }
   let from_part = group.y * ${ROWS}u + row;
-  var sum = parts[from_part];
-#for s in 1..SPLITS
-  sum += parts[from_part + ${s * SPLIT_STRIDE}u];
+#for s in 0..SPLITS
+  let sum_${s} = parts[from_part + ${s * SPLIT_STRIDE}u];
+#sum sum, s, SPLITS
 #endfor
 #if BIAS
-  sum += bias[row];
-#endif
+  out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = sum + bias[row];
+#else
   out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = sum;
+#endif
 }
