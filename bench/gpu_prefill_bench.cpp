@@ -222,7 +222,7 @@ class Bench {
     DOPPLER_ASSIGN(const Buffer parts, device_->make_buffer("parts", std::uint64_t{4} * kRoom * rows * 4));
     const std::uint32_t tokens = kTokens[0];
     DOPPLER_TRY(device_->write(step_, 0, std::as_bytes(std::span(&tokens, 1))));
-    const auto chosen = choose_float_shape(device_->limits(), tokens, rows, matrix.units);
+    const auto chosen = choose_float_shape(device_->limits(), tokens, rows, matrix.units, false);
     std::vector<float> first;
     for (GemmShape shape : float_shapes()) {
       for (shape.splits = 1; shape.splits <= 4; ++shape.splits) {

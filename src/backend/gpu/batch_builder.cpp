@@ -246,7 +246,9 @@ Status BatchBuilder::product(const Op& op, const PlacedMatrix& part, const Shard
   const std::uint32_t rows = variant.rows;
   if (rows == 0) return gemv(op, part, shard, variant, out);
   const bool eight_bits = context_.eight_bits(*part.matrix);
-  if (rows <= (eight_bits ? kMostColumns : kMostFloatColumns)) return columns(op, part, shard, variant, out);
+  // Of weights in blocks that are to be multiplied as floats (`exact`), tiles add up otherwise than columns.
+  const bool adds_as_columns = eight_bits || !part.matrix->format.quantised();
+  if (rows <= (adds_as_columns ? kMostColumns : kFewRows)) return columns(op, part, shard, variant, out);
   return eight_bits ? gemm(variant, part, shard, out) : gemm_float(variant, part, shard, out);
 }
 
@@ -278,7 +280,7 @@ Status BatchBuilder::gemm_float(const Variant& variant, const PlacedMatrix& part
   const Op& op = op_at(variant.op);
   const GpuMatrix& matrix = *part.matrix;
   std::optional<GemmShape> shape =
-      choose_float_shape(device().limits(), variant.rows, shard.rows, matrix.units);
+      choose_float_shape(device().limits(), variant.rows, shard.rows, matrix.units, variant.rows <= kFewRows);
   if (!shape) return gemv(op, part, shard, variant, out);
   if (variant.few) shape = for_few_tokens(*shape);
   // Compiling unrolled code for a CPU takes longer than it saves.

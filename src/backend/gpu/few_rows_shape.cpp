@@ -1,7 +1,6 @@
 #include "backend/gpu/few_rows_shape.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -119,7 +118,7 @@ std::optional<ColumnsShape> choose_columns_shape(const Limits& limits, const Wei
 std::vector<GemmShape> best_few_rows_shapes(const Limits& limits, const WeightFormat& format,
                                             std::uint32_t tile, std::uint32_t rows, std::uint32_t units,
                                             std::size_t most) {
-  constexpr std::uint32_t kMostParts = 16, kMostSums = 144;
+  constexpr std::uint32_t kMostParts = 16;
   // Cycles of a processor: 64 dots of four bytes each, of which four fifths are reached, less where a thread
   // reads many words for its products; what a unit waits for memory at least, which other workgroups hide,
   // four at a time; a workgroup's beginning and end; and the dispatch that adds the parts up, whose bytes
@@ -135,11 +134,7 @@ std::vector<GemmShape> best_few_rows_shapes(const Limits& limits, const WeightFo
     const double a = shape.tokens_each, b = shape.rows_each, reuse = a * b / (2 * a + b) / kBestReuse;
     for (shape.splits = 1; shape.splits <= std::min(kMostParts, all_steps); ++shape.splits) {
       const std::uint32_t steps = ceil_div(all_steps, shape.splits);
-      if ((shape.splits - 1) * steps >= all_steps) continue;  // the last part would be empty
-      // Parts are whole branches of the tree, of which sums of each level wait in registers.
-      if (shape.splits > 1 && !std::has_single_bit(steps)) continue;
-      const std::uint32_t levels = std::bit_width(steps - 1) + shape.units;
-      if (shape.tokens_each * shape.rows_each * levels > kMostSums) continue;
+      if (!sums_fit(shape, units)) continue;
       const double each = std::ceil(ceil_div(rows, shape.tile_rows) * shape.splits / kManyProcessors);
       const double work = each * steps * shape.units * shape.tile_tokens * shape.tile_rows * kUnitValues /
                           4.0 / (kDots * std::min(1.0, 0.4 + 0.6 * reuse));

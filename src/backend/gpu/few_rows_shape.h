@@ -14,9 +14,8 @@
 
 namespace doppler::gpu {
 
-// Columns of gemv_columns.wgsl at most, and rows up to which they serve float weights, whose tiles
-// (gemm_float.wgsl) are made for more.
-inline constexpr std::uint32_t kMostColumns = 8, kMostFloatColumns = 64;
+// Columns of gemv_columns.wgsl at most: more rows are multiplied in tiles.
+inline constexpr std::uint32_t kMostColumns = 8;
 // Rows of activations up to which choose_few_rows_shape() cuts a product.
 inline constexpr std::uint32_t kFewRows = 64;
 

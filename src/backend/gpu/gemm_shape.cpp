@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
+
+#include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
 namespace {
@@ -26,6 +29,7 @@ constexpr GemmShape kFloatShapes[] = {
     {64, 128, 8, 8, 1, 1},   // many tokens
     {128, 128, 8, 8, 1, 1},  // the same with fewer loads, for devices that have the room
     {64, 64, 8, 4, 1, 1},    // narrow matrices
+    {64, 64, 4, 4, 1, 1},    // the same with fewer sums a thread
     {32, 64, 4, 4, 1, 1},    // few tokens
     {16, 64, 4, 4, 1, 1},    // very few tokens
 };
@@ -73,7 +77,7 @@ constexpr Machine kFloatMachine = {.products_per_second = 0.16e12,
                                    .in_rounds = true};
 // Memory's speed, for the sums of split products, and what the dispatch that adds them costs.
 constexpr double kBytesPerSecond = 3e12, kDispatchSeconds = 4e-6;
-constexpr std::uint32_t kMostColumnSplits = 4;
+constexpr std::uint32_t kMostColumnSplits = 4, kMostBranches = 16;
 
 double quotient_up(double a, double b) {
   return static_cast<double>(static_cast<std::uint64_t>((a + b - 1) / b));
@@ -111,17 +115,21 @@ double estimate(const Machine& machine, const GemmShape& shape, double tokens, d
 // The fastest of the cuts that `fits` accepts, with the splits that suit it.
 template <typename Fits>
 std::optional<GemmShape> fastest(std::span<const GemmShape> shapes, const Machine& machine, const Fits& fits,
-                                 std::uint32_t tokens, std::uint32_t rows, std::uint32_t units) {
+                                 std::uint32_t tokens, std::uint32_t rows, std::uint32_t units,
+                                 bool tree = false) {
   std::optional<GemmShape> best;
   double least = std::numeric_limits<double>::infinity();
+  const std::uint32_t most_splits = tree ? kMostBranches : kMostColumnSplits;
   for (GemmShape shape : shapes) {
+    shape.tree = tree;
     if (!fits(shape)) continue;
     const double warps =
         quotient_up(tokens, shape.tile_tokens) * quotient_up(rows, shape.tile_rows) * shape.threads() / 32;
     // Parts of a product that keeps the device busy by itself are only more to store.
     const bool busy = machine.in_rounds && warps >= kProcessors * machine.busy_warps;
-    for (shape.splits = 1; shape.splits <= (busy ? 1 : kMostColumnSplits); ++shape.splits) {
+    for (shape.splits = 1; shape.splits <= (busy && !tree ? 1 : most_splits); ++shape.splits) {
       if (shape.splits * shape.units * 4 > units && shape.splits > 1) break;  // parts of four steps at least
+      if (!sums_fit(shape, units)) continue;
       const double seconds = estimate(machine, shape, tokens, rows, units);
       if (seconds < least) {
         least = seconds;
@@ -137,6 +145,16 @@ std::optional<GemmShape> fastest(std::span<const GemmShape> shapes, const Machin
 std::string GemmShape::name() const {
   return fmt::format("{}x{}x{} {}x{} /{}{}{}", tile_tokens, tile_rows, units * kUnitValues, tokens_each,
                      rows_each, splits, unrolled ? "" : " loop", tree ? " tree" : "");
+}
+
+bool sums_fit(const GemmShape& shape, std::uint32_t units) {
+  if (!shape.tree) return true;
+  constexpr std::uint32_t kMostSums = 144;  // of a thread's 255 registers
+  const std::uint32_t all_steps = ceil_div(units, shape.units), steps = ceil_div(all_steps, shape.splits);
+  if ((shape.splits - 1) * steps >= all_steps) return false;  // the last part would be empty
+  if (shape.splits > 1 && !std::has_single_bit(steps)) return false;
+  const auto levels = static_cast<std::uint32_t>(std::bit_width(steps - 1)) + shape.units;
+  return shape.tokens_each * shape.rows_each * levels <= kMostSums;
 }
 
 std::span<const GemmShape> gemm_shapes() {
@@ -209,8 +227,9 @@ std::span<const GemmShape> float_shapes() {
 
 // Vectors of four values along k in a step. A tile of few tokens, which a workgroup or two of a processor
 // have, waits for memory in each step, so it takes a whole unit; one of many has too few registers for that.
+// Each thread loads two vectors of the weights at least, which are one load of halves.
 std::uint32_t float_vecs(const GemmShape& shape) {
-  return shape.tile_tokens <= 16 ? 16 : 4;
+  return shape.tile_tokens <= 16 ? 16 : std::max(4u, 2 * shape.threads() / shape.tile_rows);
 }
 
 std::uint32_t float_gemm_bytes(const GemmShape& shape) {
@@ -218,18 +237,18 @@ std::uint32_t float_gemm_bytes(const GemmShape& shape) {
 }
 
 std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,
-                                            std::uint32_t units) {
+                                            std::uint32_t units, bool tree) {
   const auto fits = [&](const GemmShape& shape) {
     return float_gemm_bytes(shape) <= limits.workgroup_bytes &&
            shape.threads() <= limits.workgroup_invocations;
   };
-  return fastest(kFloatShapes, kFloatMachine, fits, tokens, rows, units);
+  return fastest(kFloatShapes, kFloatMachine, fits, tokens, rows, units, tree);
 }
 
 ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
                                std::uint32_t units) {
   ShaderValues values = gemm_values(shape, format, rows, units);
-  for (const char* other : {"UK", "GROUPED", "TREE"}) values.erase(other);
+  for (const char* other : {"UK", "GROUPED"}) values.erase(other);
   values["KV"] = float_vecs(shape);
   return values;
 }

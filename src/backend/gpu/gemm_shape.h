@@ -34,6 +34,10 @@ std::span<const GemmShape> gemm_shapes();
 std::uint32_t gemm_bytes(const GemmShape& shape, const WeightFormat& format);
 bool gemm_fits(const Limits& limits, const GemmShape& shape, const WeightFormat& format);
 
+// Whether a cut's splits are whole branches of the tree over so many units, and a thread's sums that wait on
+// its levels, with those that it makes, fit into registers; true without a tree.
+bool sums_fit(const GemmShape& shape, std::uint32_t units);
+
 // The cut for `tokens` x `rows` x `units`: the measured one (kMeasured in the source), else the fastest by a
 // model of a large GPU. Nothing for a device that holds none of them.
 std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFormat& format,
@@ -51,11 +55,12 @@ ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std
 std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightFormat& format,
                                              std::uint32_t tokens, std::uint32_t experts);
 
-// The same for float activations (shaders/gemm_float.wgsl), where `units` of a cut do not count.
+// The same for float activations (shaders/gemm_float.wgsl), where `units` of a cut do not count; with `tree`
+// or without.
 std::span<const GemmShape> float_shapes();
 std::uint32_t float_gemm_bytes(const GemmShape& shape);
 std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,
-                                            std::uint32_t units);
+                                            std::uint32_t units, bool tree);
 ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
                                std::uint32_t units);
 

@@ -35,17 +35,21 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   workgroupBarrier();
   var x = vec4f(0.0);
   if (t < ${HERE}u && v < ${WIDTH / 4}u) {
-    var most = own.most;
+    if (count <= 8u) {
+      x = own.sum / own.total;
+    } else {
+      var most = own.most;
 #for p in 1..EIGHTS
-    most = max(most, marked[t + ${p * HERE}u].x);
+      most = max(most, marked[t + ${p * HERE}u].x);
 #endfor
-    var total = 0.0;
+      var total = 0.0;
 #for p in 0..EIGHTS
-    let weight${p} = exp(marked[t + ${p * HERE}u].x - most);
-    total += marked[t + ${p * HERE}u].y * weight${p};
-    x += summed[t + ${p * HERE}u] * weight${p};
+      let weight${p} = exp(marked[t + ${p * HERE}u].x - most);
+      total += marked[t + ${p * HERE}u].y * weight${p};
+      x += summed[t + ${p * HERE}u] * weight${p};
 #endfor
-    x /= total;
+      x /= total;
+    }
 #if FLOATS
     out[token * ${OUT_STRIDE / 4}u + ${OUT_OFFSET / 4}u + v] = x;
 #endif

@@ -47,7 +47,11 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
 }
 // All splits, as attention_combine.wgsl adds them.
 fn combined(v : u32, count : u32) -> vec4f {
-#for b in 0..EIGHTS
+  let share0 = share_of(v, 0u, count);
+  if (count <= 8u) {
+    return share0.sum / share0.total;
+  }
+#for b in 1..EIGHTS
   let share${b} = share_of(v, ${8 * b}u, count);
 #endfor
   var most = share0.most;

@@ -55,6 +55,9 @@ fn sum_codes(x : vec4u) -> f32 {
 }
 #endif
 
+#if !QUANTISED
+#include "plus_products.wgsl"
+#endif
 // w: the unit's pieces, s: its scale words. Below, b is a block of 32 and a, b in da, db, xa, xb its halves of 16; scale<g>
 // is (scale, minimum) of group g; j counts vectors of four values.
 fn dot_unit(
@@ -65,13 +68,9 @@ fn dot_unit(
   s${s} : u32,
 #endfor
   unit : u32) -> f32 {
-#if ACT == 1
   // Less than any sum's rounding, but not 0: what a compiler knows to be a mere product it joins with the sum behind (Mesa makes
   // a b + (c d + e) of (a b + c d) + e), and that sum would depend on which units a thread has.
   var sum = 1.2e-38;
-#else
-  var sum = 0.0;
-#endif
 #if QUANTISED
 #for g in 0..2 + 2 * (GROUPS_16)
   let scale${g} = group_scale(
@@ -140,9 +139,9 @@ fn dot_unit(
 #else
 #for j in 0..16
 #if FORM == 0
-  sum += dot(unpack_piece(w${j}, ${j}u), x_at(unit, ${j}u));
+  sum = plus_products(sum, unpack_piece(w${j}, ${j}u), x_at(unit, ${j}u));
 #else
-  sum += dot(unpack_piece(w${j / 2}, ${j}u), x_at(unit, ${j}u));
+  sum = plus_products(sum, unpack_piece(w${j / 2}, ${j}u), x_at(unit, ${j}u));
 #endif
 #endfor
 #endif

@@ -61,8 +61,7 @@ var<workgroup> own_tile : vec4u;
 #define STEPS (UNITS_K + UK - 1) / UK
 #define STEPS_EACH (STEPS + SPLITS - 1) / SPLITS
 #define TAIL UNITS_K % UK != 0
-// Levels of the tree over the steps of a part; kept<k> waits there for the next 2^k steps.
-#define LEVELS (STEPS_EACH > 1) + (STEPS_EACH > 2) + (STEPS_EACH > 4) + (STEPS_EACH > 8) + (STEPS_EACH > 16) + (STEPS_EACH > 32) + (STEPS_EACH > 64) + (STEPS_EACH > 128) + (STEPS_EACH > 256) + (STEPS_EACH > 512)
+#define BRANCHES STEPS_EACH
 // (scale * sum of codes) of a block of x is needed: with a minimum of the whole block, and where codes stand 6 above their levels.
 #define RAISED (FORM == 8) && TREE
 #define BLOCK_SUMS (HAS_MIN) && !(SUMS) || RAISED
@@ -136,13 +135,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if TREE && UK == 2
   var before${i}_${j} = 0.0;
 #endif
+#endfor
+#endfor
 #if TREE
-#for k in 0..LEVELS
-  var kept${k}_${i}_${j} = 0.0;
-#endfor
+#include "branch_levels.wgsl"
 #endif
-#endfor
-#endfor
   // Where this thread's share of a step lies, by load n: rw, pw row and piece of codes; rs, us row and unit of scales;
   // px, tx, fx piece, token and row of x; pb, tb, fb block, token and row of its scales.
 #for n in 0..LOADS_W
@@ -431,46 +428,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #endfor
 #if TREE
-    // As a binary counter carries.
     let done = at - first;
-#for k in 0..LEVELS
-    if ((done & ${1 << k}u) == 0u) {
-#for i in 0..RM
-#for j in 0..RN
-      kept${k}_${i}_${j} = sum${i}_${j};
-#endfor
-#endfor
-    } else {
-#for i in 0..RM
-#for j in 0..RN
-      sum${i}_${j} = kept${k}_${i}_${j} + sum${i}_${j};
-#endfor
-#endfor
-#endfor
-#for k in 0..LEVELS
-    }
-#endfor
+#include "branch_sums.wgsl"
 #endif
   }
 #if TREE
-  // A part that ends earlier leaves sums that wait.
   let steps = max(end, first) - first;
-  if (steps < ${1 << (LEVELS)}u) {
-#for i in 0..RM
-#for j in 0..RN
-    sum${i}_${j} = 0.0;
-#endfor
-#endfor
-#for k in 0..LEVELS
-    if ((steps & ${1 << k}u) != 0u) {
-#for i in 0..RM
-#for j in 0..RN
-      sum${i}_${j} = kept${k}_${i}_${j} + sum${i}_${j};
-#endfor
-#endfor
-    }
-#endfor
-  }
+#include "waiting_sums.wgsl"
 #endif
 #if !GROUPED
   let tokens = step[${COUNT}u];

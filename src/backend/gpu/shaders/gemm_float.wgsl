@@ -2,7 +2,8 @@
 // bits. A workgroup makes TM tokens x TN rows of W, k in steps of KV vec4s (at most a unit), which pass through workgroup
 // memory as floats while the next ones wait in registers. Thread t has the columns t % LN + j LN and the tokens
 // t / LN + i LM. With SPLITS > 1 each workgroup along z takes a part of k and stores its sums SPLIT_STRIDE apart
-// (gemm_sum.wgsl adds them). Sums go along k one product after the other, whatever the tile.
+// (gemm_sum.wgsl adds them). Sums go along k one product after the other, whatever the tile; TREE: within a unit, and units are added
+// as the products of single tokens do (docs/kernels.md: one order of sums), which takes more registers.
 // Workgroups: x over rows of W, y over tokens, z over splits.
 //
 // Template values (gemm_shape.cpp, batch_builder.cpp): RM, RN tokens and rows of a thread; UNROLLED 1: a step is written out, not a loop; ROWS of W; WIDTH values of x and
@@ -73,10 +74,7 @@ fn x_at(token : u32, q : u32) -> vec4f {
   return v;
 #endif
 }
-// One sum more, of four products one after the other.
-fn plus_products(sum : f32, w : vec4f, v : vec4f) -> f32 {
-  return fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
-}
+#include "plus_products.wgsl"
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
@@ -97,6 +95,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var sum${i}_${j} = 0.0;
 #endfor
 #endfor
+#if TREE
+#define BRANCHES VECS_EACH / 16
+#include "branch_levels.wgsl"
+#endif
   // Where this thread's share of a step lies, by load n: rw, pw row and place in the step of weights; tx, vx token and
   // vector of activations.
 #for n in 0..LOADS_W
@@ -150,6 +152,15 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     x${n} = x_at(tx${n}, next + vx${n});
 #endfor
 #endfor
+#if TREE
+    if (at % 16u == 0u) {
+#for i in 0..RM
+#for j in 0..RN
+      sum${i}_${j} = 1.2e-38;  // as dot.wgsl begins
+#endfor
+#endfor
+    }
+#endif
 #for part in 0..REPEATS
     for (var v = ${part * KV / REPEATS}u; v < ${(part + 1) * KV / REPEATS}u; v++) {
 #for j in 0..RN
@@ -165,7 +176,17 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
     }
 #endfor
+#if TREE
+    if (at % 16u == ${16 - KV}u) {
+      let done = (at - first) / 16u;
+#include "branch_sums.wgsl"
+    }
+#endif
   }
+#if TREE
+  let steps = (max(end, first) - first) / 16u;
+#include "waiting_sums.wgsl"
+#endif
 #for i in 0..RM
   {
     let token = token0 + lane + ${i * LM}u;
