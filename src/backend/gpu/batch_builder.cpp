@@ -47,7 +47,7 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
     }
     return true;
   });
-  find_apart();
+  DOPPLER_TRY(find_apart());
   find_gated();
   find_parts();
   return prepare_halves();
@@ -89,13 +89,16 @@ Status BatchBuilder::make_shared_buffers() {
 Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
   Dispatches out;
   const BatchGroup& group = program_.groups_.of(variant.op);
+  // Norms and turns of heads are part of the attention then.
+  const OpKind kind = op_at(variant.op).kind;
+  if (variant.apart && (kind == OpKind::kRmsNorm || kind == OpKind::kRope)) return out;
   // All that a group computes is there when its first op has run.
   if (group.pass.empty()) {
     DOPPLER_TRY(single(variant, out));
   } else if (group.pass == kPassBatchGated) {
     // Gate and up have done it where they are one kernel with it.
     if (!variant.gated) DOPPLER_TRY(fused_gated(group, variant, out));
-  } else if (variant.op == group.first && !variant.apart) {
+  } else if (variant.op == group.first) {
     DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant, out)
                                              : fused_rope(group, variant.emit, out));
   }

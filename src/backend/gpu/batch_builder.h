@@ -66,7 +66,7 @@ class BatchBuilder {
                KernelCall call, Dispatches& out);
 
   // batch_few.cpp
-  void find_apart();
+  Status find_apart();
   void find_gated();
   void find_parts();
   Status columns(const Op& op, const PlacedMatrix& part, const Shard& shard, const Variant& variant,
@@ -74,6 +74,8 @@ class BatchBuilder {
   std::optional<ColumnsShape> gated_shape(const GpuMatrix& matrix);
   Status gated_columns(const Variant& variant, Dispatches& out);
   std::optional<GemmShape> parts_of(std::size_t product, std::uint32_t rows) const;
+  Status heads_apart(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers,
+                     Dispatches& out);
   Status attend_apart(const Variant& variant, Dispatches& out);
   Status combine_apart(const Variant& variant, Dispatches& out);
 

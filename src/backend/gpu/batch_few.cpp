@@ -184,40 +184,72 @@ std::optional<GemmShape> BatchBuilder::parts_of(std::size_t product, std::uint32
   return shape && shape->splits > 1 ? shape : std::nullopt;
 }
 
-// Attentions whose norms and turns are a group, that read q, k and v as one product leaves them, with the
+// Attentions that a program for single tokens takes in splits, with the norms and turns before them, and the
 // product behind them, if that takes 8-bit blocks.
-void BatchBuilder::find_apart() {
+Status BatchBuilder::find_apart() {
   const Plan& plan = context_.plan;
   program_.can_be_apart_.assign(plan.ops.size(), false);
-  if (!has_pass(plan, kPassDecodeAttention)) return;
-  for (std::size_t i = 1; i < plan.ops.size(); ++i) {
-    const Op& op = plan.ops[i];
-    if (op.kind != OpKind::kAttention || op.inputs.size() != 3) continue;
+  const auto take = [&](const OpGroup& group) -> Result<bool> {
+    if (group.pass.empty()) return true;
+    const Op& op = *group.op(plan, Part::kAttention);
     const auto& a = std::get<AttentionParams>(op.params);
-    const BatchGroup& turns = program_.groups_.of(i - 1);
-    if (turns.pass != kPassBatchRope || a.value_dim != 0 || !split_attention_shape(context_, a)) continue;
-    const Op *q_norm = turns.op(plan, Part::kQNorm), *k_norm = turns.op(plan, Part::kKNorm);
-    const ValueView* heads[] = {&view((q_norm != nullptr ? q_norm : turns.op(plan, Part::kQRope))->inputs[0]),
-                                &view((k_norm != nullptr ? k_norm : turns.op(plan, Part::kKRope))->inputs[0]),
-                                &view(op.inputs[2])};
-    if (!std::ranges::all_of(heads, [](const ValueView* head) { return has_vectors(*head); })) continue;
-    for (std::size_t t = turns.first; t <= i; ++t) program_.can_be_apart_[t] = true;
-    if (i + 1 == plan.ops.size() || plan.ops[i + 1].kind != OpKind::kMatmul) continue;
-    const Op& output = plan.ops[i + 1];
-    program_.can_be_apart_[i + 1] =
-        output.inputs[0] == op.outputs[0] && read_as(context_, op.outputs[0]).blocks;
+    if (a.value_dim != 0 || !split_attention_shape(context_, a)) return false;
+    const bool with_output = group.has(Part::kOutput);
+    const std::size_t at = group.first + group.count - (with_output ? 2 : 1);
+    for (std::size_t i = group.first; i <= at; ++i) program_.can_be_apart_[i] = true;
+    if (with_output) program_.can_be_apart_[at + 1] = read_as(context_, op.outputs[0]).blocks;
+    program_.attentions_.emplace(at, group);
+    return true;
+  };
+  constexpr std::string_view kPasses[] = {kPassDecodeAttention};
+  DOPPLER_TRY(group_ops(plan, kPasses, take));
+  return {};
+}
+
+// q, k and v of the newest tokens as parts of one row: as one product leaves them, or else copied.
+Status BatchBuilder::heads_apart(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers,
+                                 Dispatches& out) {
+  const Plan& plan = context_.plan;
+  const Op& op = *group.op(plan, Part::kAttention);
+  const auto& a = std::get<AttentionParams>(op.params);
+  const auto first_of = [&](Part norm, Part rope, ValueId otherwise) -> const ValueView& {
+    const Part first = group.has(norm) ? norm : rope;
+    return view(group.has(first) ? group.op(plan, first)->inputs[0] : otherwise);
+  };
+  const ValueView* const heads[] = {&first_of(Part::kQNorm, Part::kQRope, op.inputs[0]),
+                                    &first_of(Part::kKNorm, Part::kKRope, op.inputs[1]), &view(op.inputs[2])};
+  constexpr std::string_view kOffsets[] = {"Q_OFFSET", "K_OFFSET", "V_OFFSET"};
+  const bool together = std::ranges::all_of(heads, [&](const ValueView* head) {
+    return head->buffer.raw() == heads[0]->buffer.raw() && head->stride == heads[0]->stride &&
+           has_vectors(*head);
+  });
+  if (together) {
+    values["QKV_STRIDE"] = heads[0]->stride;
+    for (std::size_t i = 0; i < 3; ++i) values[std::string(kOffsets[i])] = heads[i]->offset;
+    buffers.push_back({"qkv", heads[0]->buffer});
+    return {};
   }
+  const std::uint32_t row = (a.heads + 2 * a.kv_heads) * a.head_dim;
+  // Kernels made before keep the buffers that they are bound to.
+  if (program_.heads_.bytes() < std::uint64_t{kFewRows} * row * 4) {
+    DOPPLER_ASSIGN(program_.heads_, device().make_buffer("heads", std::uint64_t{kFewRows} * row * 4));
+  }
+  std::uint32_t offset = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    DOPPLER_TRY(add(copy_kernel(*heads[i], {program_.heads_, row, offset, heads[i]->width}),
+                    Dispatch::Per::kToken, out));
+    values[std::string(kOffsets[i])] = offset;
+    offset += heads[i]->width;
+  }
+  values["QKV_STRIDE"] = row;
+  buffers.push_back({"qkv", program_.heads_});
+  return {};
 }
 
 Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
-  const Plan& plan = context_.plan;
   const Op& op = op_at(variant.op);
   const auto& a = std::get<AttentionParams>(op.params);
-  const BatchGroup& turns = program_.groups_.of(variant.op - 1);
-  const Op *q_norm = turns.op(plan, Part::kQNorm), *k_norm = turns.op(plan, Part::kKNorm);
-  const Op &q_rope = *turns.op(plan, Part::kQRope), &k_rope = *turns.op(plan, Part::kKRope);
-  const ValueView& q = view((q_norm != nullptr ? *q_norm : q_rope).inputs[0]);
-  const auto& rope = std::get<RopeParams>(q_rope.params);
+  const OpGroup& group = program_.attentions_.at(variant.op);
   const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
   const std::uint32_t splits = most_splits(a), workgroups = workgroups_for(a, variant.rows);
   const std::uint64_t marks = std::uint64_t{variant.rows} * a.heads * splits;
@@ -232,29 +264,18 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   add_cache(context_, op, values);
   add_scores(op, values);
   values.erase("SINKS");  // count when the splits are put together
-  add_rotation(context_, rope, values);
   values["MOST_SPLITS"] = splits;
   values["WORKGROUPS"] = workgroups;
   values["MANY"] = 1;
-  values["QKV_STRIDE"] = q.stride;
-  values["Q_OFFSET"] = q.offset;
-  values["K_OFFSET"] = view((k_norm != nullptr ? *k_norm : k_rope).inputs[0]).offset;
-  values["V_OFFSET"] = view(op.inputs[2]).offset;
-  values["QK_NORM"] = q_norm != nullptr ? 1 : 0;
   values["EMIT_ROPE"] = 0;
   values["EMIT_NORM"] = 0;
   std::vector<Bound> buffers = {{"step", context_.step},
-                                {"qkv", q.buffer},
-                                {"angles", context_.angles[rope.table]},
                                 {"keys", kv.keys},
                                 {"values", kv.values},
                                 {"parts", program_.split_parts_},
                                 {"marks", program_.split_marks_}};
-  if (q_norm != nullptr) {
-    values["EPS_BITS"] = float_bits(std::get<NormParams>(q_norm->params).eps);
-    DOPPLER_ASSIGN(const Buffer weights, context_.norm_weights(*q_norm, k_norm));
-    buffers.push_back({"qk_weights", weights});
-  }
+  DOPPLER_TRY(heads_apart(group, values, buffers, out));
+  DOPPLER_TRY(add_turns(context_, group, values, buffers));
   DOPPLER_ASSIGN(Dispatch made,
                  make("attention_decode.wgsl", values, buffers, workgroups, Dispatch::Per::kTokenLast));
   made.z = a.kv_heads;

@@ -49,10 +49,21 @@ bool can_turn(const Context& context, const OpGroup& group) {
          context.device->limits().storage_buffers >= kRopeBindings;
 }
 
+// Whether a branch's norm and sum are in one kernel for single tokens, too, so that a token has the same bits
+// alone and in company: with the norm that follows, before which rows may be selected.
+bool is_one_for_single_tokens(const Plan& plan, const OpGroup& group) {
+  const Op *post = group.op(plan, Part::kPostNorm), *norm = group.op(plan, Part::kNorm);
+  if (post == nullptr) return true;
+  const std::size_t next = group.first + group.count;
+  if (norm == nullptr) return next < plan.ops.size() && plan.ops[next].kind == OpKind::kSelect;
+  return std::get<NormParams>(post->params).eps == std::get<NormParams>(norm->params).eps;
+}
+
 bool pays(const Context& context, const OpGroup& group) {
   if (group.pass == kPassBatchRope) return can_turn(context, group);
-  // A norm alone adds up as the one for single tokens does; another op that leaves no blocks gains nothing.
-  return group.count > 1 || group.pass == kPassBatchNorm || annotated(context, group).blocks;
+  if (group.pass == kPassBatchNorm && !is_one_for_single_tokens(context.plan, group)) return false;
+  // An op alone that leaves no blocks gains nothing.
+  return group.count > 1 || annotated(context, group).blocks;
 }
 
 }  // namespace

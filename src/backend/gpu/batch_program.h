@@ -112,6 +112,8 @@ class BatchProgram {
   std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
   // By op: a part of an attention that takes the newest tokens of several sequences in splits.
   std::vector<bool> can_be_apart_;
+  std::map<std::size_t, OpGroup>
+      attentions_;  // by the attention's op: the group that it is for single tokens
   // By op, for columns: gate and up, their activation, and the product that reads it.
   std::vector<bool> can_be_gated_;
   // By op: a product of which only a norm of sums reads, and that norm's first op.
@@ -126,6 +128,7 @@ class BatchProgram {
   Buffer act8_, act_scales_;                // those that gate and up leave by themselves
   Buffer parts_;                            // of split products
   Buffer split_parts_, split_marks_;        // of attention in splits
+  Buffer heads_;                            // q, k and v of the newest tokens where they are three values
   Buffer expert8_, experts_;                // activations of experts in 8 bits
   Buffer order_, tiles_;                    // a step's rows by expert: see expert_tiles.wgsl
   std::map<Variant, std::vector<Dispatch>> made_;

@@ -25,7 +25,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
                                 {"parts", parts_},
                                 {"marks", marks_}};
   DOPPLER_TRY(add_heads(group, values, buffers));
-  DOPPLER_TRY(add_turns(group, values, buffers));
+  DOPPLER_TRY(add_turns(context_, group, values, buffers));
   DOPPLER_TRY(add_looked(group, values, buffers));
   DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {most_splits(a), a.kv_heads, 1}));
   const std::vector<ValueId> read = read_by(group);
@@ -140,28 +140,6 @@ Status DecodeBuilder::add_heads(const OpGroup& group, ShaderValues& values, std:
   values["Q_OFFSET"] = offsets[0];
   values["K_OFFSET"] = offsets[1];
   values["V_OFFSET"] = offsets[2];
-  return {};
-}
-
-Status DecodeBuilder::add_turns(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers) {
-  const Op *q_norm = group.op(plan(), Part::kQNorm), *k_norm = group.op(plan(), Part::kKNorm),
-           *q_rope = group.op(plan(), Part::kQRope);
-  values["QK_NORM"] = q_norm != nullptr ? 1 : 0;
-  if (q_norm != nullptr) {
-    values["EPS_BITS"] = float_bits(std::get<NormParams>(q_norm->params).eps);
-    DOPPLER_ASSIGN(const Buffer weights, context_.norm_weights(*q_norm, k_norm));
-    buffers.push_back({"qk_weights", weights});
-  }
-  if (q_rope != nullptr) {
-    const auto& rope = std::get<RopeParams>(q_rope->params);
-    add_rotation(context_, rope, values);
-    buffers.push_back({"angles", context_.angles[rope.table]});
-  } else {  // no pair turns, so whatever is bound as its angle is not used
-    values["PAIRS"] = 0;
-    values["HIGH_ROWS"] = 0;
-    values["INTERLEAVED"] = 0;
-    buffers.push_back({"angles", context_.step});
-  }
   return {};
 }
 

@@ -71,9 +71,32 @@ bool has_vectors(const ValueView& view) {
   return view.width % 4 == 0 && view.stride % 4 == 0 && view.offset % 4 == 0;
 }
 
+namespace {
+
+// By the kernel that adds up as the fused norms do, which a token may have in another step.
+Result<KernelCall> row_norm_kernel(Context& context, const Op& op, const ValueView& x, const ValueView& out) {
+  ShaderValues values = {{"THREADS", kElementThreads},
+                         {"WIDTH", x.width},
+                         {"EPS_BITS", float_bits(std::get<NormParams>(op.params).eps)},
+                         {"ADD", 0},
+                         {"POST", 0},
+                         {"NORM", 1},
+                         {"QUANT", 0},
+                         {"FLOATS", 1}};
+  add_view(values, "RESIDUAL", x);
+  add_view(values, "X", out);
+  DOPPLER_ASSIGN(const Buffer weight, context.norm_weights(op));
+  return KernelCall{
+      "batch_norm.wgsl", values, {x.bound("residual"), {"weight", weight}, out.bound("x_out")}, 1};
+}
+
+}  // namespace
+
 Result<KernelCall> norm_kernel(Context& context, const Op& op, const ValueView& x, const ValueView& out) {
   const Value& v = context.plan.values[op.outputs[0]];
   const auto& p = std::get<NormParams>(op.params);
+  if (p.kind == NormKind::kRms && v.heads == 1 && op.biases.empty() && has_vectors(x) && has_vectors(out))
+    return row_norm_kernel(context, op, x, out);
   const std::uint32_t parts = p.span == NormSpan::kProjection ? 1 : v.heads;
   ShaderValues values = {{"THREADS", kElementThreads},
                          {"DIM", v.width / parts},

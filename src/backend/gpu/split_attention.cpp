@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/gpu/shader_values.h"
+
 namespace doppler::gpu {
 
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a) {
@@ -33,6 +35,29 @@ Result<ShaderValues> split_attention_shape(const Context& context, const Attenti
                         {"HEADS_AT_ONCE", static_cast<std::int64_t>(at_once)}};
   }
   return fail(ErrorCode::kUnsupported, "{} heads of {} fit no workgroup", a.heads, a.head_dim);
+}
+
+Status add_turns(Context& context, const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers) {
+  const Plan& plan = context.plan;
+  const Op *q_norm = group.op(plan, Part::kQNorm), *k_norm = group.op(plan, Part::kKNorm),
+           *q_rope = group.op(plan, Part::kQRope);
+  values["QK_NORM"] = q_norm != nullptr ? 1 : 0;
+  if (q_norm != nullptr) {
+    values["EPS_BITS"] = float_bits(std::get<NormParams>(q_norm->params).eps);
+    DOPPLER_ASSIGN(const Buffer weights, context.norm_weights(*q_norm, k_norm));
+    buffers.push_back({"qk_weights", weights});
+  }
+  if (q_rope != nullptr) {
+    const auto& rope = std::get<RopeParams>(q_rope->params);
+    add_rotation(context, rope, values);
+    buffers.push_back({"angles", context.angles[rope.table]});
+  } else {  // no pair turns, so whatever is bound as its angle is not used
+    values["PAIRS"] = 0;
+    values["HIGH_ROWS"] = 0;
+    values["INTERLEAVED"] = 0;
+    buffers.push_back({"angles", context.step});
+  }
+  return {};
 }
 
 }  // namespace doppler::gpu

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "backend/gpu/context.h"
+#include "backend/gpu/kernel.h"
+#include "plan/fuse.h"
 
 namespace doppler::gpu {
 
@@ -21,5 +23,8 @@ constexpr std::uint32_t kCombineThreads = 128, kSplitsAtOnce = 8;
 
 // LP, PG, CHUNK, HEADS_AT_ONCE. Errors: kUnsupported, with the reason, where no workgroup holds the heads.
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a);
+
+// What it takes for the norms and turns of the group's heads, if there are any.
+Status add_turns(Context& context, const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
 
 }  // namespace doppler::gpu
