@@ -138,11 +138,10 @@ TEST(GpuDecodeOfMixedTypes, ShowsNormsOfTheSumsThatItShows) {
     k.data = bytes;
     model.weights.add(WeightRole::kK, static_cast<int>(layer), std::move(k));
   }
-  // Shapes that happen to round alike would hide it: each dispatch gets a sum of its own.
+  // Shapes that happen to round alike would hide it: each dispatch gets an epsilon of its own.
   BackendOptions options = usual_decode();
-  options.gpu_setup.shader_edits = {
-      {"norm_prologue.wgsl", "let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);",
-       "let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps) + f32(${ROWS}) * 1e-4;"}};
+  options.gpu_setup.shader_edits = {{"norm_prologue.wgsl", "#define POST_EPS_BITS EPS_BITS",
+                                     "#define POST_EPS_BITS EPS_BITS + ROWS * 65536"}};
   ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
   KeepAll tap;
   run_in_pieces(*backend, {2, 5, 9, 33, 77, 101, 12, 8, 200, 150, 3, 99, 40, 41, 42, 43}, {1}, &tap);

@@ -94,6 +94,32 @@ Variant norm_variant(std::int64_t dim) {
            {"OUT_OFFSET", 0}}};
 }
 
+// Sums of a branch in parts and their norm, as floats.
+Variant row_norm_variant(std::int64_t width, std::int64_t parts, bool post) {
+  Variant made = {"batch_norm.wgsl",
+                  {{"THREADS", 128},
+                   {"WIDTH", width},
+                   {"ADD", parts > 0 ? 1 : 0},
+                   {"POST", post ? 1 : 0},
+                   {"NORM", 1},
+                   {"QUANT", 0},
+                   {"FLOATS", 1},
+                   {"EPS_BITS", bits_of(1e-6)},
+                   {"RESIDUAL_STRIDE", 2 * width},
+                   {"RESIDUAL_OFFSET", 4},
+                   {"X_STRIDE", width + 8},
+                   {"X_OFFSET", 4}}};
+  if (parts > 0)
+    made.values.merge(ShaderValues{{"PARTS", parts},
+                                   {"BRANCH_STRIDE", width},
+                                   {"BRANCH_OFFSET", 0},
+                                   {"H_STRIDE", width + 4},
+                                   {"H_OFFSET", 4}});
+  if (parts > 1) made.values["PART_STRIDE"] = 3 * width;
+  if (post) made.values.merge(ShaderValues{{"POST_EPS_BITS", bits_of(1e-5)}, {"EMIT", 0}});
+  return made;
+}
+
 Variant attention_variant(bool half, std::int64_t window, bool cap, std::int64_t capacity) {
   Variant variant{"attention.wgsl",
                   {{"KV_HALF", half ? 1 : 0},
@@ -223,9 +249,14 @@ Variant route_variant(std::int64_t what, RouterScore score, std::int64_t groups)
 }
 
 std::vector<Variant> some_variants() {
-  std::vector<Variant> variants = {
-      norm_variant(64), norm_variant(1000), attention_variant(true, 0, false, 4096),
-      attention_variant(false, 32, true, 287), attention_variant(true, 0, true, 5)};
+  std::vector<Variant> variants = {norm_variant(64),
+                                   norm_variant(1000),
+                                   row_norm_variant(64, 0, false),
+                                   row_norm_variant(1000, 1, false),
+                                   row_norm_variant(1000, 3, true),
+                                   attention_variant(true, 0, false, 4096),
+                                   attention_variant(false, 32, true, 287),
+                                   attention_variant(true, 0, true, 5)};
   if (device(Mode::kUnchecked)->features().f16) {
     for (const std::int64_t window : {0, 32}) variants.push_back(half_attention_variant(window));
   }
@@ -334,7 +365,7 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
                     "ids_out[${IDS_OFFSET + i}u] = f32(id0)");
   expect_wrong_with(in, "gate.wgsl", "clamp(up, -limit, limit)", "min(up, limit)");
   expect_wrong_with(in, "gate.wgsl", "min(gate, limit)", "gate");
-  expect_wrong_with(out, "expert_out.wgsl", "part * weight", "part");
+  expect_wrong_with(out, "expert_out.wgsl", "fma(part, weight, 1.2e-38)", "part");
   expect_wrong_with(out, "expert_out.wgsl", "x8[(place *", "x8[(0u *");
   expect_wrong_with(out, "expert_out.wgsl", "bias[expert_at(of_place)", "bias[expert_at(0u)");
   expect_wrong_with(out, "expert_out.wgsl", "z[${Z_OFFSET}u + own]", "z[${Z_OFFSET}u]");
@@ -656,9 +687,9 @@ TEST(SelfCheck, ChecksAWholeModelOnce) {
   }
   ASSERT_OK_AND_ASSIGN(const std::string text, read_text_file(checked, 1 << 20));
   EXPECT_NE(text.find("\"gemv.wgsl "), std::string::npos) << text;
-  EXPECT_NE(text.find("\"norm.wgsl "), std::string::npos) << text;
+  EXPECT_NE(text.find("\"batch_norm.wgsl "), std::string::npos) << text;
   // Remembered: the broken kernel is not looked at again.
-  const Broken broken("norm.wgsl", "x[base_at + i] * factor", "x[base_at + i] * factor * 2.0");
+  const Broken broken("batch_norm.wgsl", "x = h${i} * g", "x = h${i} * g * 2.0");
   ASSERT_OK(first_step());
   unsetenv("XDG_CACHE_HOME");
 }

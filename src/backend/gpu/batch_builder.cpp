@@ -48,6 +48,7 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
     return true;
   });
   DOPPLER_TRY(find_apart());
+  DOPPLER_TRY(find_experts());
   find_gated();
   find_parts();
   return prepare_halves();

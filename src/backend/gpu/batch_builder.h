@@ -90,6 +90,7 @@ class BatchBuilder {
 
   // batch_experts.cpp
   Status prepare_experts();
+  Status find_experts();
   Status multiply_experts(const Variant& variant, Dispatches& out);
   Result<bool> multiply_grouped(const Variant& variant, Dispatches& out);
   Status sort_rows(const Op& op, std::uint32_t tile, Dispatches& out);

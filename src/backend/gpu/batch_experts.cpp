@@ -36,6 +36,21 @@ Status BatchBuilder::prepare_experts() {
   return {};
 }
 
+// Experts that are one kernel for single tokens, which reads 8-bit blocks: tiles of several sequences' newest
+// tokens do so, too.
+Status BatchBuilder::find_experts() {
+  const auto take = [&](const OpGroup& group) -> Result<bool> {
+    if (group.pass.empty()) return true;
+    if (!check_expert_group(context_, group)) return false;
+    for (const Part part : {Part::kExpertsIn, Part::kExpertsOut})
+      program_.can_be_apart_[group.index(part)] = true;
+    return true;
+  };
+  constexpr std::string_view kPasses[] = {kPassDecodeExperts};
+  DOPPLER_TRY(group_ops(context_.plan, kPasses, take));
+  return {};
+}
+
 Status BatchBuilder::multiply_experts(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
   if (variant.rows != 0) {
@@ -82,8 +97,8 @@ Result<bool> BatchBuilder::multiply_grouped(const Variant& variant, Dispatches& 
   std::vector<GemmShape> shapes;
   for (const ExpertMatrix& matrix : placed) {
     if (!context_.eight_bits(*matrix.matrix) || matrix.matrix->shards.size() != 1) return false;
-    auto shape =
-        choose_expert_shape(device().limits(), matrix.matrix->format, variant.rows * p.chosen, p.experts);
+    auto shape = choose_expert_shape(device().limits(), matrix.matrix->format, variant.rows * p.chosen,
+                                     p.experts, matrix.matrix->units, variant.apart);
     if (!shape || (!shapes.empty() && shape->tile_tokens != shapes[0].tile_tokens)) return false;
     // Compiling unrolled code for a CPU takes longer than it saves.
     if (device().adapter().software()) shape->unrolled = false;

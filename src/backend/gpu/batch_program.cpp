@@ -68,8 +68,11 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   if ((o.kind == OpKind::kMatmul || expert) && has_pass(context.plan, kPassBatchGemm)) {
     const bool all = context.plan.values[o.outputs[0]].rows == Rows::kAll;
     const std::uint32_t rows = all ? step.all_tokens() : step.wanted;
-    if (rows >= (expert ? kLeastExpertRows : 2))
-      variant.rows = expert ? row_step(kExpertRowSteps, rows) : row_step(kRowSteps, rows);
+    // The newest tokens of several sequences are multiplied as each alone would be.
+    const std::uint32_t least = !expert || (step.apart && can_be_apart_[op]) ? 2
+                                : step.apart                                 ? UINT32_MAX
+                                                                             : kLeastExpertRows;
+    if (rows >= least) variant.rows = expert ? row_step(kExpertRowSteps, rows) : row_step(kRowSteps, rows);
     variant.halves = !expert && variant.rows > 0 && reads_halves(o.inputs[0], step);
     variant.few = all && step.of_tokens > 0 && variant.rows > kFewRows;
   }

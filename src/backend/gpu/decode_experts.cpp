@@ -125,21 +125,10 @@ Status DecodeBuilder::multiply_experts(const Op& op) {
 }
 
 Status DecodeBuilder::experts(const OpGroup& group) {
-  const Op &in = *group.op(plan(), Part::kExpertsIn), &out = *group.op(plan(), Part::kExpertsOut);
-  const auto& gated = std::get<GatedParams>(group.op(plan(), Part::kGated)->params);
-  DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context_, in, 0));
-  DOPPLER_ASSIGN(const ExpertMatrix ups, expert_matrix(context_, in, 1));
-  DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context_, out, 0));
-  if (gates.matrix != ups.matrix || gates.matrix->shards.size() != 1 || downs.matrix->shards.size() != 1)
-    return fail(ErrorCode::kUnsupported,
-                "experts' gates and ups differ in type or are too large for a binding");
-  if (static_cast<bool>(gates.bias) != static_cast<bool>(ups.bias) || gated.activation == Activation::kXielu)
-    return fail(ErrorCode::kUnsupported, "experts' gates and ups have an odd activation or one bias");
-  if (info(in.inputs[0]).width != gates.matrix->cols)
-    return fail(ErrorCode::kUnsupported, "experts read rows of their own");
+  DOPPLER_TRY(check_expert_group(context_, group));
+  DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context_, *group.op(plan(), Part::kExpertsIn), 0));
+  DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context_, *group.op(plan(), Part::kExpertsOut), 0));
   const bool quantises = context_.eight_bits(*downs.matrix);
-  if (quantises && gates.rows % kUnitValues != 0)
-    return fail(ErrorCode::kUnsupported, "experts of {} rows are no multiple of {}", gates.rows, kUnitValues);
   DOPPLER_TRY(experts_in(group, *gates.matrix, quantises));
   return experts_out(group, quantises);
 }

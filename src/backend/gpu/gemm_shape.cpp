@@ -254,7 +254,8 @@ ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& forma
 }
 
 std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightFormat& format,
-                                             std::uint32_t tokens, std::uint32_t experts) {
+                                             std::uint32_t tokens, std::uint32_t experts, std::uint32_t units,
+                                             bool tree) {
   // By the rows that an expert has on average: a tile that is mostly empty costs as much as a full one.
   constexpr GemmShape kShapes[] = {{64, 128, 16, 4, 1, 1},
                                    {64, 64, 8, 4, 1, 1},
@@ -262,9 +263,10 @@ std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightF
                                    {32, 64, 8, 4, 2, 1},
                                    {16, 64, 4, 4, 2, 1}};
   const std::uint32_t each = tokens / experts;
-  for (const GemmShape& shape : kShapes) {
+  for (GemmShape shape : kShapes) {
+    shape.tree = tree;
     if (shape.tile_tokens > 16 && each < shape.tile_tokens * 3 / 4) continue;
-    if (gemm_fits(limits, shape, format)) return shape;
+    if (gemm_fits(limits, shape, format) && sums_fit(shape, units)) return shape;
   }
   return std::nullopt;
 }

@@ -51,9 +51,10 @@ ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std
                          std::uint32_t units);
 
 // The cut for `tokens` rows that are spread over experts; its tile_tokens depend on nothing else, unless the
-// device cannot hold the cut.
+// device cannot hold the cut, or a tree over the rows' units needs too many registers.
 std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightFormat& format,
-                                             std::uint32_t tokens, std::uint32_t experts);
+                                             std::uint32_t tokens, std::uint32_t experts, std::uint32_t units,
+                                             bool tree);
 
 // The same for float activations (shaders/gemm_float.wgsl), where `units` of a cut do not count; with `tree`
 // or without.

@@ -1,5 +1,7 @@
 #include "backend/gpu/op_kernels.h"
 
+#include <bit>
+
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
@@ -271,14 +273,17 @@ Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, c
     const Buffer& bias = placed.bias;
     const std::uint32_t rows = placed.rows;
     const bool own_rows = x.width != matrix->cols;
-    // A tile of rows is as many threads wide; the rest of a workgroup shares the columns.
-    const std::uint32_t tile = 16, lanes = 8;
+    // A tile of rows is as many threads wide; the rest of a workgroup shares the columns, a part of the tree
+    // over units each.
+    const std::uint32_t tile = 16, lanes = 8, units = std::bit_ceil(ceil_div(matrix->units, lanes));
     for (const Shard& shard : matrix->shards) {
       if (shard.first_row >= placed.first_row + p.experts * rows ||
           shard.first_row + shard.rows <= placed.first_row)
         continue;
       ShaderValues values = {{"R", tile},
                              {"LANES", lanes},
+                             {"UNITS", units},
+                             {"AT_ONCE", 1},
                              {"ACT", 0},
                              {"EXPERTS", p.experts},
                              {"ROWS", rows},
@@ -304,6 +309,25 @@ Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, c
     }
   }
   return calls;
+}
+
+Status check_expert_group(Context& context, const OpGroup& group) {
+  const Plan& plan = context.plan;
+  const Op &in = *group.op(plan, Part::kExpertsIn), &out = *group.op(plan, Part::kExpertsOut);
+  const auto& gated = std::get<GatedParams>(group.op(plan, Part::kGated)->params);
+  DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context, in, 0));
+  DOPPLER_ASSIGN(const ExpertMatrix ups, expert_matrix(context, in, 1));
+  DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context, out, 0));
+  if (gates.matrix != ups.matrix || gates.matrix->shards.size() != 1 || downs.matrix->shards.size() != 1)
+    return fail(ErrorCode::kUnsupported,
+                "experts' gates and ups differ in type or are too large for a binding");
+  if (static_cast<bool>(gates.bias) != static_cast<bool>(ups.bias) || gated.activation == Activation::kXielu)
+    return fail(ErrorCode::kUnsupported, "experts' gates and ups have an odd activation or one bias");
+  if (plan.values[in.inputs[0]].width != gates.matrix->cols)
+    return fail(ErrorCode::kUnsupported, "experts read rows of their own");
+  if (context.eight_bits(*downs.matrix) && gates.rows % kUnitValues != 0)
+    return fail(ErrorCode::kUnsupported, "experts of {} rows are no multiple of {}", gates.rows, kUnitValues);
+  return {};
 }
 
 KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, const ValueView* z,

@@ -10,6 +10,7 @@
 #include "backend/gpu/context.h"
 #include "backend/gpu/kernel.h"
 #include "backend/gpu/values.h"
+#include "plan/fuse.h"
 
 namespace doppler::gpu {
 
@@ -57,6 +58,9 @@ Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, c
                                                const ValueView& ids, std::span<const ValueView> outs);
 // kSpread: `a` is x, `b` the weights. kExpertSum: `a` is the parts, `b` the weights and `z` what is added,
 // null where the op has none.
+// Why the products of experts with their activation and sum are no kernels together for a single token.
+// Errors: kUnsupported.
+Status check_expert_group(Context& context, const OpGroup& group);
 KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, const ValueView* z,
                         const ValueView& out);
 // The same, the views being found by `view_of`, ValueId to const ValueView*.

@@ -96,6 +96,51 @@ double inverse_root(const std::vector<double>& x, double eps) {
   return 1 / std::sqrt(squares / static_cast<double>(x.size()) + eps);
 }
 
+// batch_norm.wgsl where it leaves floats only: the residual stream, a branch in parts, and the norm of their
+// sum, of two tokens.
+Case batch_norm_case(const Values& v) {
+  const std::size_t width = v["WIDTH"], parts = std::max<std::size_t>(v["PARTS"], 1), tokens = 2;
+  const bool add = v["ADD"] != 0, post = v["POST"] != 0, norm = v["NORM"] != 0;
+  Sequence sequence;
+  Case c;
+  const auto rows_of = [&](std::size_t stride, std::size_t offset) {
+    return (tokens - 1) * stride + offset + width;
+  };
+  const std::size_t part_stride = v["PART_STRIDE"];
+  const std::vector<float> residual = sequence.numbers(rows_of(v["RESIDUAL_STRIDE"], v["RESIDUAL_OFFSET"])),
+                           weight = sequence.numbers(width), post_weight = sequence.numbers(width);
+  const std::vector<float> branch =
+      sequence.numbers(add ? (parts - 1) * part_stride + rows_of(v["BRANCH_STRIDE"], v["BRANCH_OFFSET"]) : 0);
+  c.input("residual", residual);
+  if (add) c.input("branch", branch);
+  if (post) c.input("post_weight", post_weight);
+  if (norm) c.input("weight", weight);
+  if (add) c.outputs["h_out"] = rows_of(v["H_STRIDE"], v["H_OFFSET"]);
+  if (norm) c.outputs["x_out"] = rows_of(v["X_STRIDE"], v["X_OFFSET"]);
+  c.groups = {1, tokens, 1};
+  for (std::size_t token = 0; token < tokens; ++token) {
+    std::vector<double> h(width), p(width, 0);
+    for (std::size_t i = 0; i < width; ++i) {
+      h[i] = residual[token * v["RESIDUAL_STRIDE"] + v["RESIDUAL_OFFSET"] + i];
+      for (std::size_t part = 0; add && part < parts; ++part)
+        p[i] += branch[part * part_stride + token * v["BRANCH_STRIDE"] + v["BRANCH_OFFSET"] + i];
+    }
+    const double of_branch = post ? inverse_root(p, v.number("POST_EPS_BITS")) : 1;
+    for (std::size_t i = 0; i < width; ++i) {
+      h[i] += p[i] * of_branch * (post ? post_weight[i] : 1);
+      if (add)
+        c.expected.push_back(
+            {token * v["H_STRIDE"] + v["H_OFFSET"] + i, h[i], 1e-5 * (1 + std::abs(h[i])), "h_out"});
+    }
+    const double factor = norm ? inverse_root(h, v.number("EPS_BITS")) : 1;
+    for (std::size_t i = 0; norm && i < width; ++i) {
+      const double x = h[i] * factor * weight[i];
+      c.expected.push_back({token * v["X_STRIDE"] + v["X_OFFSET"] + i, x, 1e-5 * (1 + std::abs(x)), "x_out"});
+    }
+  }
+  return c;
+}
+
 // norm_prologue.wgsl: the residual stream, a branch, and the norm of their sum.
 Activations normed_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t width = v["WIDTH"];
@@ -514,6 +559,7 @@ constexpr CheckedKernel kChecked[] = {
      gemm_case},
     {"gemm_float.wgsl", [](const Values& v) { return v["TM"] != 0; }, float_gemm_case},
     {"gemm_half.wgsl", [](const Values& v) { return v["TM"] != 0; }, gemm_half_case},
+    {"batch_norm.wgsl", [](const Values& v) { return v["QUANT"] == 0 && v["EMIT"] == 0; }, batch_norm_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},

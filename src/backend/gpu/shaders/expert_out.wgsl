@@ -74,8 +74,6 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let of_place = min(t / ${R}u, ${PLACES - 1}u);
 #if WEIGHTED
   let weight = weights[${WEIGHTS_OFFSET}u + of_place];
-#else
-  let weight = 1.0;
 #endif
 #if BIAS
   let own_bias = bias[expert_at(of_place) * ${ROWS}u + own];
@@ -91,7 +89,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       parts_out[of_place * ${ROWS}u + own] = part;
     }
 #endif
-    weighed[t] = part * weight;
+#if WEIGHTED
+    weighed[t] = fma(part, weight, 1.2e-38);  // no mere product, which a driver might join with the sum behind: see dot.wgsl
+#else
+    weighed[t] = part;
+#endif
   }
   workgroupBarrier();
   if (t < ${R}u && group.x * ${R}u + t < ${ROWS}u) {

@@ -1,4 +1,5 @@
-// SUM 1: out = [z +] the sum of a token's CHOSEN parts of `a`, times the weights b (WEIGHTED 0: as they are). SUM 0: out has
+// SUM 1: out = [z +] the sum of a token's CHOSEN parts of `a`, times the weights b (WEIGHTED 0: as they are), in the order of
+// expert_out.wgsl. SUM 0: out has
 // CHOSEN parts, `a` times each of b. Workgroups: x over values of out, y over tokens.
 // Source: the plan's ops kExpertSum and kSpread.
 // Template values (op_kernels.cpp): WIDTH values of a part; ADDS 1: there is z. Row i of a, b, z, out begins at float
@@ -24,18 +25,19 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let from_b = group.y * ${B_STRIDE}u + ${B_OFFSET}u;
 #endif
 #if SUM
-#if ADDS
-  var value = z[group.y * ${Z_STRIDE}u + ${Z_OFFSET}u + i];
-#else
-  var value = 0.0;
-#endif
-  for (var c = 0u; c < ${CHOSEN}u; c++) {
+#for c in 0..CHOSEN
 #if WEIGHTED
-    value += a[from_a + c * ${WIDTH}u + i] * b[from_b + c];
+  let total_${c} = fma(a[from_a + ${c * WIDTH}u + i], b[from_b + ${c}u], 1.2e-38);  // as expert_out.wgsl has it
 #else
-    value += a[from_a + c * ${WIDTH}u + i];
+  let total_${c} = a[from_a + ${c * WIDTH}u + i];
 #endif
-  }
+#sum total, c, CHOSEN
+#endfor
+#if ADDS
+  let value = z[group.y * ${Z_STRIDE}u + ${Z_OFFSET}u + i] + total;
+#else
+  let value = total;
+#endif
 #else
   let value = a[from_a + i % ${WIDTH}u] * b[from_b + i / ${WIDTH}u];
 #endif

@@ -1,9 +1,9 @@
 // y = W_e x (+ bias_e) for each of a token's chosen experts e: only their rows are read. The matrices of all experts lie one
-// under the other. A workgroup takes R rows of an expert; thread t has row t % R and every LANES-th unit of its columns.
+// under the other. A workgroup takes R rows of an expert; thread t has row t % R and the units from t / R * UNITS on.
 // Workgroups: x over R rows of an expert, y over tokens, z over a token's chosen experts.
 // Source: the plan's op kExpertMatmul.
 //
-// Template values (op_kernels.cpp): R, LANES powers of two; EXPERTS of ROWS rows each, from row FIRST of all on; this
+// Template values (op_kernels.cpp): R, LANES, UNITS powers of two, AT_ONCE 1: see gemv.wgsl; EXPERTS of ROWS rows each, from row FIRST of all on; this
 // buffer has SHARD_ROWS rows of all from ROW0 on; WIDTH values of x; OWN 1: each chosen expert has its own part of a token's row of x; X_VEC 1: x
 // can be read in vectors of four; BIAS 1: bias[e * ROWS + row] is added; FORM, SCALES, UNITS_K see weights.wgsl.
 // Row i of x, ids, out begins at float i * STRIDE + OFFSET; out has ROWS values for each chosen expert.
@@ -22,6 +22,9 @@
 @group(0) @binding(4) var<storage, read> ids : array<f32>;
 @group(0) @binding(5) var<storage, read_write> out : array<f32>;
 #define THREADS R * LANES
+#define COVERED LANES * UNITS == UNITS_K
+#define SETS 1
+#define SET_ROWS 0
 #include "weights.wgsl"
 
 var<private> from_x : u32;  // float where the expert's row of x begins
@@ -55,28 +58,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let among_all = ${FIRST}u + expert * ${ROWS}u + own;
   let is_here = own < ${ROWS}u && among_all >= ${ROW0}u && among_all < ${ROW0 + SHARD_ROWS}u;
   let row = select(0u, among_all - ${ROW0}u, is_here);
-  var sum = 0.0;
-  for (var unit = t / ${R}u; unit < ${UNITS_K}u; unit += ${LANES}u) {
-    let c = code_index(row, unit);
-#for p in 0..PIECES
-    let w${p} = codes[c + ${p * 64}u];
-#endfor
-#if QUANTISED
-    let a = scale_index(row, unit);
-#for s in 0..SCALE_WORDS
-    let s${s} = own_scale(scales[a + ${s * 64}u], unit);
-#endfor
-#endif
-    sum += dot_unit(
-#for p in 0..PIECES
-      w${p},
-#endfor
-#for s in 0..SCALE_WORDS
-      s${s},
-#endfor
-      unit);
-  }
-  let total = row_sum(vec2f(sum, 0.0), t).x;
+  let lane = t / ${R}u;
+#include "unit_loads.wgsl"
+#include "unit_products.wgsl"
+  let total = row_sum(vec2f(sum0, 0.0), t).x;
   if (t < ${R}u && is_here) {
     let to = token * ${OUT_STRIDE}u + ${OUT_OFFSET}u + place * ${ROWS}u + own;
 #if BIAS
