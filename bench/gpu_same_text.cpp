@@ -1,4 +1,4 @@
-// gpu_same_text MODEL [--sequences N] [--loads N] [--tokens N] [--backend NAME]: whether what a user reads
+// gpu_same_text MODEL [--sequences N] [--loads N] [--tokens N] [--prompt N] [--backend NAME]: whether what a user reads
 // depends on what must not decide it. Continues N prompts greedily, each by itself with 1, 8 and 16 tokens a
 // submission, then all of them together, after loads of which each finds an empty cache folder, and once in a
 // program for a single sequence. Prints for each way how many continuations are those of the first one, and
@@ -28,7 +28,7 @@ namespace {
 
 struct Wanted {
   std::string model, backend = "gpu";
-  std::uint64_t sequences = 64, loads = 2, tokens = 64;
+  std::uint64_t sequences = 64, loads = 2, tokens = 64, prompt = 40;  // longer than a page
 };
 
 using Texts = std::vector<std::vector<TokenId>>;  // by sequence
@@ -66,7 +66,7 @@ class SameText {
     std::filesystem::create_directories(fresh, ignored);
     setenv("XDG_CACHE_HOME", fresh.c_str(), 1);
     BackendOptions options;
-    options.context = kPrompt + wanted_.tokens + 16;
+    options.context = wanted_.prompt + wanted_.tokens + 16;
     options.slots = slots;
     options.gpu.submit_tokens = submit;
     return make_backend(wanted_.backend, model_.spec, model_.weights, options);
@@ -77,15 +77,19 @@ class SameText {
   }
 
   Status read_prompt(Backend& backend, std::uint64_t sequence, std::uint32_t slot) {
-    StepInput prompt;
-    for (std::uint64_t i = 0; i < kPrompt; ++i) prompt.add(prompt_token(sequence, i), i, slot, false);
     backend.clear(slot);
-    DOPPLER_TRY(backend.step(prompt, nullptr));
+    StepInput prompt;
+    for (std::uint64_t i = 0; i < wanted_.prompt; ++i) {
+      prompt.add(prompt_token(sequence, i), i, slot, false);
+      if (prompt.size() < step_tokens(backend.options()) && i + 1 < wanted_.prompt) continue;
+      DOPPLER_TRY(backend.step(prompt, nullptr));
+      prompt = {};
+    }
     return {};
   }
 
   Continuation continuation(std::uint64_t sequence, std::uint32_t slot) {
-    history_ = {prompt_token(sequence, kPrompt)};
+    history_ = {prompt_token(sequence, wanted_.prompt)};
     return {.slot = slot,
             .id = history_[0],
             .most = wanted_.tokens,
@@ -103,7 +107,7 @@ class SameText {
       if (tokens.empty()) break;
       text.insert(text.end(), tokens.begin(), tokens.end());
     }
-    DOPPLER_TRY(backend.continuer()->stop_sequence(kPrompt + text.size()));
+    DOPPLER_TRY(backend.continuer()->stop_sequence(wanted_.prompt + text.size()));
     return text;
   }
 
@@ -118,7 +122,7 @@ class SameText {
       for (const SlotToken& token : tokens) texts[token.slot].push_back(token.id);
     }
     for (std::uint32_t s = 0; s < texts.size(); ++s)
-      DOPPLER_TRY(backend.continuer()->leave(s, kPrompt + texts[s].size()));
+      DOPPLER_TRY(backend.continuer()->leave(s, wanted_.prompt + texts[s].size()));
     return texts;
   }
 
@@ -155,20 +159,19 @@ class SameText {
   Result<double> distance(std::uint64_t sequence, std::size_t at, TokenId a, TokenId b) {
     if (judge_ == nullptr) {
       BackendOptions options;
-      options.context = kPrompt + wanted_.tokens + 16;
+      options.context = wanted_.prompt + wanted_.tokens + 16;
       options.exact = true;
       DOPPLER_ASSIGN(judge_, make_backend("cpu", model_.spec, model_.weights, options));
     }
     judge_->clear(0);
     StepInput input;
-    const std::uint64_t given = kPrompt + 1, length = given + at;
+    const std::uint64_t given = wanted_.prompt + 1, length = given + at;
     for (std::uint64_t i = 0; i < length; ++i)
       input.add(i < given ? prompt_token(sequence, i) : first_[sequence][i - given], i, 0, i + 1 == length);
     DOPPLER_ASSIGN(const auto logits, judge_->step(input, nullptr));
     return std::abs(double{logits[static_cast<std::size_t>(a)]} - logits[static_cast<std::size_t>(b)]);
   }
 
-  static constexpr std::uint64_t kPrompt = 40;  // longer than a page
   const GenerateOptions greedy_{};
   const Model& model_;
   const Wanted& wanted_;
@@ -188,7 +191,7 @@ Status run(const Wanted& wanted) {
 int main(int argc, char** argv) {
   Wanted wanted;
   const std::map<std::string_view, std::uint64_t*> numbers = {
-      {"--sequences", &wanted.sequences}, {"--loads", &wanted.loads}, {"--tokens", &wanted.tokens}};
+      {"--sequences", &wanted.sequences}, {"--loads", &wanted.loads}, {"--tokens", &wanted.tokens}, {"--prompt", &wanted.prompt}};
   bool good = argc >= 2 && argc % 2 == 0;
   for (int i = 2; good && i < argc; i += 2) {
     const auto number = numbers.find(argv[i]);
@@ -200,8 +203,8 @@ int main(int argc, char** argv) {
       good = false;
     }
   }
-  if (!good || wanted.sequences == 0) {
-    say(Said::kError, "gpu_same_text MODEL [--sequences N] [--loads N] [--tokens N] [--backend NAME]");
+  if (!good || wanted.sequences == 0 || wanted.prompt == 0) {
+    say(Said::kError, "gpu_same_text MODEL [--sequences N] [--loads N] [--tokens N] [--prompt N] [--backend NAME]");
     return 2;
   }
   wanted.model = argv[1];
