@@ -102,7 +102,7 @@ class OneOrder : public BatchKernels {
   void expect_one_order(GemmShape shape) {
     const std::vector<float> expected = columns();
     shape.tree = true;
-    shape.unrolled = false;
+    shape.unrolled = unrolled_;
     std::size_t cuts = 0;
     for (shape.splits = 1; shape.splits <= 5; ++shape.splits) {
       if (!sums_fit(shape, matrix_.units)) continue;
@@ -116,7 +116,7 @@ class OneOrder : public BatchKernels {
   }
 
   GpuMatrix matrix_;
-  bool eight_bits_ = true;
+  bool eight_bits_ = true, unrolled_ = false;
   std::vector<Bound> buffers_;
   ShaderValues values_;
 };
@@ -140,6 +140,17 @@ TEST_F(OneOrder, OfFloats) {
       for (const GemmShape& shape : float_shapes()) {
         if (shape.tile_tokens * shape.tile_rows <= 64 * 64) expect_one_order(shape);
       }
+    }
+  }
+}
+
+TEST_F(OneOrder, OfStepsWrittenOut) {
+  unrolled_ = true;
+  for (const DType dtype : {DType::kQ4_0, DType::kMXFP4}) {
+    for (const std::uint32_t width : {320u, 384u}) {
+      make(dtype, width, true);
+      expect_one_order({16, 32, 2, 2, 2, 1});
+      expect_one_order({16, 32, 2, 2, 1, 1});
     }
   }
 }
