@@ -187,7 +187,9 @@ class FewRowsBench {
     }
     // While kernels are compiled the device has no work, and its clock sinks.
     const auto begin = std::chrono::steady_clock::now();
-    const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin); };
+    const auto passed = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin);
+    };
     while (passed().count() < kWarmUpSeconds) {
       if (auto early = time_each(*device_, dispatches); !early) return early;
     }

@@ -1,9 +1,9 @@
-// gpu_same_text MODEL [--sequences N] [--loads N] [--tokens N] [--prompt N] [--backend NAME]: whether what a user reads
-// depends on what must not decide it. Continues N prompts greedily, each by itself with 1, 8 and 16 tokens a
-// submission, then all of them together, after loads of which each finds an empty cache folder, and once in a
-// program for a single sequence. Prints for each way how many continuations are those of the first one, and
-// where one differs how far apart the logits of the two tokens were when it did: a text may differ only where
-// two tokens are as likely as makes no difference.
+// gpu_same_text MODEL [--sequences N] [--loads N] [--tokens N] [--prompt N] [--backend NAME]: whether what a
+// user reads depends on what must not decide it. Continues N prompts greedily, each by itself with 1, 8 and
+// 16 tokens a submission, then all of them together, after loads of which each finds an empty cache folder,
+// and once in a program for a single sequence. Prints for each way how many continuations are those of the
+// first one, and where one differs how far apart the logits of the two tokens were when it did: a text may
+// differ only where two tokens are as likely as makes no difference.
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -190,8 +190,10 @@ Status run(const Wanted& wanted) {
 
 int main(int argc, char** argv) {
   Wanted wanted;
-  const std::map<std::string_view, std::uint64_t*> numbers = {
-      {"--sequences", &wanted.sequences}, {"--loads", &wanted.loads}, {"--tokens", &wanted.tokens}, {"--prompt", &wanted.prompt}};
+  const std::map<std::string_view, std::uint64_t*> numbers = {{"--sequences", &wanted.sequences},
+                                                              {"--loads", &wanted.loads},
+                                                              {"--tokens", &wanted.tokens},
+                                                              {"--prompt", &wanted.prompt}};
   bool good = argc >= 2 && argc % 2 == 0;
   for (int i = 2; good && i < argc; i += 2) {
     const auto number = numbers.find(argv[i]);
@@ -204,7 +206,8 @@ int main(int argc, char** argv) {
     }
   }
   if (!good || wanted.sequences == 0 || wanted.prompt == 0) {
-    say(Said::kError, "gpu_same_text MODEL [--sequences N] [--loads N] [--tokens N] [--prompt N] [--backend NAME]");
+    say(Said::kError,
+        "gpu_same_text MODEL [--sequences N] [--loads N] [--tokens N] [--prompt N] [--backend NAME]");
     return 2;
   }
   wanted.model = argv[1];

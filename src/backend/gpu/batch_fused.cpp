@@ -15,7 +15,7 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, const Variant& variant,
            *norm = group.op(plan, Part::kNorm);
   const ValueId from = add != nullptr ? add->inputs[0] : norm->inputs[0];
   const std::uint32_t width = info(from).width;
-  ShaderValues values = {{"THREADS", kElementThreads},
+  ShaderValues values = {{"THREADS", norm_threads(device(), width)},
                          {"WIDTH", width},
                          {"ADD", add != nullptr ? 1 : 0},
                          {"POST", post != nullptr ? 1 : 0},

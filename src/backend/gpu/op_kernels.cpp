@@ -1,5 +1,6 @@
 #include "backend/gpu/op_kernels.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "backend/gpu/shader_values.h"
@@ -73,11 +74,18 @@ bool has_vectors(const ValueView& view) {
   return view.width % 4 == 0 && view.stride % 4 == 0 && view.offset % 4 == 0;
 }
 
+std::uint32_t norm_threads(const Device& device, std::uint32_t width) {
+  constexpr std::uint32_t kWhole = 64, kMost = 512;  // more have too few registers
+  if (device.adapter().software()) return kElementThreads;
+  const std::uint32_t most = std::min(kMost, device.limits().workgroup_invocations) / kWhole * kWhole;
+  return std::min(most, ceil_div(width / 4, kWhole) * kWhole);
+}
+
 namespace {
 
 // By the kernel that adds up as the fused norms do, which a token may have in another step.
 Result<KernelCall> row_norm_kernel(Context& context, const Op& op, const ValueView& x, const ValueView& out) {
-  ShaderValues values = {{"THREADS", kElementThreads},
+  ShaderValues values = {{"THREADS", norm_threads(*context.device, x.width)},
                          {"WIDTH", x.width},
                          {"EPS_BITS", float_bits(std::get<NormParams>(op.params).eps)},
                          {"ADD", 0},

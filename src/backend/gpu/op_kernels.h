@@ -24,6 +24,9 @@ struct KernelCall {
 
 // Threads of the kernels that touch each value once.
 inline constexpr std::uint32_t kElementThreads = 128;
+// Those of batch_norm.wgsl: as a row is summed in one order whatever their number, one for each vector of
+// four where the device allows it, so that a few rows wait for little; whole subgroups.
+std::uint32_t norm_threads(const Device& device, std::uint32_t width);
 std::uint32_t groups_for(std::uint64_t items);
 // NAME_STRIDE, NAME_OFFSET.
 void add_view(ShaderValues& values, const std::string& name, const ValueView& view);

@@ -45,8 +45,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       var total = 0.0;
 #for p in 0..EIGHTS
       let weight${p} = exp(marked[t + ${p * HERE}u].x - most);
-      total += marked[t + ${p * HERE}u].y * weight${p};
-      x += summed[t + ${p * HERE}u] * weight${p};
+      total = fma(marked[t + ${p * HERE}u].y, weight${p}, total);
+      x = fma(summed[t + ${p * HERE}u], vec4f(weight${p}), x);
 #endfor
       x /= total;
     }

@@ -55,6 +55,7 @@
 #endif
 #define K_LOADS K_VECS / LP
 #include "team.wgsl"
+#include "plus_products.wgsl"
 #define TEAMS THREADS / TEAM
 #define QUAD_ROUNDS (QUADS + TEAM - 1) / TEAM
 #default WORKGROUPS MOST_SPLITS
@@ -96,9 +97,9 @@ fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4
   let hs = vec4f(high01.y, high01.w, high23.y, high23.w);
   let lc = vec4f(low01.x, low01.z, low23.x, low23.z);
   let ls = vec4f(low01.y, low01.w, low23.y, low23.w);
-  let c = hc * lc - hs * ls;
-  let s = hs * lc + hc * ls;
-  return own * c + other * select(s, -s, is_first);
+  let c = fma(hc, lc, -(hs * ls));
+  let s = fma(hs, lc, hc * ls);
+  return fma(own, c, other * select(s, -s, is_first));
 }
 #endif
 
@@ -143,7 +144,7 @@ fn prepare_head(turn_of : u32, kv_head : u32, position : u32, t : u32, is_owner 
   let low${e}a = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e}];
   let low${e}b = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e} + 1u];
 #endif
-  square += select(0.0, dot(x${e}, x${e}), has${e});
+  square += select(0.0, four_products(x${e}, x${e}), has${e});
 #endfor
 #if QK_NORM
   let factor = inverseSqrt(team_sum(square, t) / ${DIM}.0 + bitcast<f32>(${EPS_BITS}u));
@@ -176,7 +177,7 @@ fn prepare_head(turn_of : u32, kv_head : u32, position : u32, t : u32, is_owner 
         other *= qk_weights[weights_at + p / 4u][p % 4u] * factor;
 #endif
         let a = rope_angle(position, rope_pair(d));
-        turned[${c}] = select(own[${c}] * a.x + other * a.y, own[${c}] * a.x - other * a.y, rope_is_first(d));
+        turned[${c}] = fma(own[${c}], a.x, select(other * a.y, -(other * a.y), rope_is_first(d)));
       }
     }
 #endfor
@@ -310,7 +311,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
           b = sk[2u * vec + 1u];
         }
 #for h in 0..G
-        s${h} += dot(a, sq[${h * QUADS}u + 2u * vec]) + dot(b, sq[${h * QUADS}u + 2u * vec + 1u]);
+        s${h} = plus_products(plus_products(s${h}, a, sq[${h * QUADS}u + 2u * vec]), b, sq[${h * QUADS}u + 2u * vec + 1u]);
 #endfor
 #else
         var a = k${i}_${l};
@@ -318,7 +319,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
           a = sk[vec];
         }
 #for h in 0..G
-        s${h} += dot(a, sq[${h * QUADS}u + vec]);
+        s${h} = plus_products(s${h}, a, sq[${h * QUADS}u + vec]);
 #endfor
 #endif
       }
@@ -389,7 +390,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       if (lane == 0u && lanes > 0u) {
         let fade = exp(before.x - most);
         fades[h] = fade;
-        running[h] = vec2f(most, before.y * fade + total);
+        running[h] = vec2f(most, fma(before.y, fade, total));
       }
     }
     workgroupBarrier();
@@ -410,7 +411,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         v = sv[quad];
       }
 #for h in 0..G
-      sum${h} += ss[${h * CHUNK}u + at] * v;
+      sum${h} = fma(vec4f(ss[${h * CHUNK}u + at]), v, sum${h});
 #endfor
     }
 #endfor

@@ -56,6 +56,7 @@ alias Term = f32;
 #if POST || NORM
 #define TERMS WIDTH / 4
 #include "ordered_sum.wgsl"
+#include "plus_products.wgsl"
 #endif
 
 @compute @workgroup_size(${THREADS})

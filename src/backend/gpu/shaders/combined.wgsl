@@ -39,8 +39,8 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
     sum *= fade;
 #for i in 0..8
     let w${i} = select(0.0, exp(m${i}.x - most), first + ${i}u < count);
-    total += m${i}.y * w${i};
-    sum += p${i} * w${i};
+    total = fma(m${i}.y, w${i}, total);
+    sum = fma(p${i}, vec4f(w${i}), sum);
 #endfor
   }
   return Share(most, total, sum);
@@ -62,8 +62,8 @@ fn combined(v : u32, count : u32) -> vec4f {
   var sum = vec4f(0.0);
 #for b in 0..EIGHTS
   let weight${b} = exp(share${b}.most - most);
-  total += share${b}.total * weight${b};
-  sum += share${b}.sum * weight${b};
+  total = fma(share${b}.total, weight${b}, total);
+  sum = fma(share${b}.sum, vec4f(weight${b}), sum);
 #endfor
   return sum / total;
 }

@@ -55,7 +55,7 @@ fn sum_codes(x : vec4u) -> f32 {
 }
 #endif
 
-#if !QUANTISED
+#if ACT == 0
 #include "plus_products.wgsl"
 #endif
 // w: the unit's pieces, s: its scale words. Below, b is a block of 32 and a, b in da, db, xa, xb its halves of 16; scale<g>
@@ -131,7 +131,7 @@ fn dot_unit(
 #else
 #define G j / 8
 #endif
-  sum = fma(scale${G}.x, dot(c${j}, x${j}), sum);
+  sum = fma(scale${G}.x, four_products(c${j}, x${j}), sum);
 #if HAS_MIN
   sum = fma(scale${G}.y, x${j}.x + x${j}.y + x${j}.z + x${j}.w, sum);
 #endif

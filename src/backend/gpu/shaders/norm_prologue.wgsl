@@ -39,6 +39,7 @@ alias Term = f32;
 #endif
 #define TERMS UNITS_K * 16
 #include "ordered_sum.wgsl"
+#include "plus_products.wgsl"
 #include "prologue_x.wgsl"
 // Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS

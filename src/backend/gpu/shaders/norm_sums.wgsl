@@ -3,6 +3,7 @@
 // branch's norm, and q, the branch times that norm's weight; g, the factor of h's norm (NORM).
 // EXPANDED 1: one reduction for both norms: the sum of squares of r + q f is expanded. Where it cancels, which costs digits, h
 // is summed by itself.
+// All is written out in fma(), so that no driver joins other operations in one kernel than in the other.
 #if POST
 #for i in 0..VECS
   let q${i} = p${i} * post_weight${i};
@@ -10,22 +11,22 @@
 #endif
 #if POST && NORM && EXPANDED
 #for i in 0..VECS
-  put_term(${i}u, vec4f(dot(p${i}, p${i}), dot(r${i}, r${i}), dot(r${i}, q${i}), dot(q${i}, q${i})), t);
+  put_term(${i}u, vec4f(four_products(p${i}, p${i}), four_products(r${i}, r${i}), four_products(r${i}, q${i}), four_products(q${i}, q${i})), t);
 #endfor
   let sums = sum_of_terms(t);
-  let f = inverseSqrt(sums.x / ${WIDTH}.0 + bitcast<f32>(${POST_EPS_BITS}u));
+  let f = inverseSqrt(fma(sums.x, 1.0 / ${WIDTH}.0, bitcast<f32>(${POST_EPS_BITS}u)));
 #elif POST
 #for i in 0..VECS
-  put_term(${i}u, Term(dot(p${i}, p${i})), t);
+  put_term(${i}u, Term(four_products(p${i}, p${i})), t);
 #endfor
-  let f = inverseSqrt(sum_of_terms(t) / ${WIDTH}.0 + bitcast<f32>(${POST_EPS_BITS}u));
+  let f = inverseSqrt(fma(sum_of_terms(t), 1.0 / ${WIDTH}.0, bitcast<f32>(${POST_EPS_BITS}u)));
 #if NORM
   workgroupBarrier();
 #endif
 #endif
 #for i in 0..VECS
 #if POST
-  let h${i} = fma(q${i}, vec4f(f), r${i});  // written out: a driver may join it or not, and must not decide by what is emitted
+  let h${i} = fma(q${i}, vec4f(f), r${i});
 #elif ADD
   let h${i} = r${i} + p${i};
 #else
@@ -33,28 +34,29 @@
 #endif
 #endfor
 #if POST && NORM && EXPANDED
-  var square = sums.y + 2.0 * f * sums.z + f * f * sums.w;
+  let apart = fma(f * f, sums.w, sums.y);
+  var square = fma(2.0 * f, sums.z, apart);
 #if STRICT_BARRIERS
   // A browser's compiler wants it proven that all threads come to a barrier together.
   if (t == 0u) {
-    cancels = u32(square < 0.0625 * (sums.y + f * f * sums.w));
+    cancels = u32(square < 0.0625 * apart);
   }
   if (workgroupUniformLoad(&cancels) != 0u) {
 #else
-  if (square < 0.0625 * (sums.y + f * f * sums.w)) {
+  if (square < 0.0625 * apart) {
     workgroupBarrier();
 #endif
 #for i in 0..VECS
-    put_term(${i}u, vec4f(dot(h${i}, h${i}), 0.0, 0.0, 0.0), t);
+    put_term(${i}u, vec4f(four_products(h${i}, h${i}), 0.0, 0.0, 0.0), t);
 #endfor
     square = sum_of_terms(t).x;
   }
 #elif NORM
 #for i in 0..VECS
-  put_term(${i}u, dot(h${i}, h${i}), t);
+  put_term(${i}u, four_products(h${i}, h${i}), t);
 #endfor
   let square = sum_of_terms(t);
 #endif
 #if NORM
-  let g = inverseSqrt(square / ${WIDTH}.0 + bitcast<f32>(${EPS_BITS}u));
+  let g = inverseSqrt(fma(square, 1.0 / ${WIDTH}.0, bitcast<f32>(${EPS_BITS}u)));
 #endif

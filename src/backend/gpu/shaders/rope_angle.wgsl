@@ -6,7 +6,7 @@
 fn rope_angle(position : u32, pair : u32) -> vec2f {
   let high = angles[(position >> 8u) * ${PAIRS}u + pair];
   let low = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS}u + pair];
-  return vec2f(high.x * low.x - high.y * low.y, high.y * low.x + high.x * low.y);
+  return vec2f(fma(high.x, low.x, -(high.y * low.y)), fma(high.y, low.x, high.x * low.y));
 }
 #if INTERLEAVED
 fn rope_pair(d : u32) -> u32 { return d >> 1u; }
