@@ -104,7 +104,7 @@ class OneOrder : public BatchKernels {
     shape.tree = true;
     shape.unrolled = unrolled_;
     std::size_t cuts = 0;
-    for (shape.splits = 1; shape.splits <= 5; ++shape.splits) {
+    for (shape.splits = 1; shape.splits <= 5 && cuts < 2; ++shape.splits) {  // each is a kernel to compile
       if (!sums_fit(shape, matrix_.units)) continue;
       ++cuts;
       const std::vector<float> got = tiles(shape);
@@ -128,7 +128,6 @@ TEST_F(OneOrder, OfBlocks) {
     SCOPED_TRACE(dtype_info(dtype).name);
     make(dtype, dtype_info(dtype).block_values == 256 ? 768 : 352, true);
     expect_one_order({32, 32, 4, 4, 2, 1});
-    expect_one_order({16, 64, 4, 4, 1, 1});
   }
 }
 
@@ -147,16 +146,13 @@ TEST_F(OneOrder, OfFloats) {
 TEST_F(OneOrder, OfStepsWrittenOut) {
   unrolled_ = true;
   for (const DType dtype : {DType::kQ4_0, DType::kMXFP4}) {
-    for (const std::uint32_t width : {320u, 384u}) {
-      make(dtype, width, true);
-      expect_one_order({16, 32, 2, 2, 2, 1});
-      expect_one_order({16, 32, 2, 2, 1, 1});
-    }
+    make(dtype, 320, true);
+    expect_one_order({16, 32, 2, 2, 2, 1});
   }
 }
 
 TEST_F(OneOrder, OfRowsOfAnyLength) {
-  for (const std::uint32_t width : {64u, 128u, 192u, 448u, 1152u}) {
+  for (const std::uint32_t width : {64u, 192u, 448u, 1152u}) {
     make(DType::kQ4_0, width, true);
     expect_one_order({32, 32, 2, 2, 1, 1});
     expect_one_order({32, 32, 2, 2, 2, 1});

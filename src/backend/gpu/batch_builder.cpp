@@ -13,8 +13,14 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
   const Plan& plan = context_.plan;
   program_.wanted_rows_ = wanted_rows;
   DOPPLER_ASSIGN(program_.groups_, make_batch_groups(context_));
-  DOPPLER_ASSIGN(program_.values_, ValueBuffers::create(device(), plan, context_.layout.tokens, wanted_rows,
-                                                        program_.groups_.times()));
+  program_.can_be_apart_.assign(plan.ops.size(), false);
+  DOPPLER_TRY(find_experts());
+  std::vector<std::size_t> times = program_.groups_.times();
+  // Experts' downs and their sum may be one kernel.
+  for (const auto& [op, group] : program_.expert_groups_)
+    times[group.index(Part::kExpertSum)] = times[group.index(Part::kExpertsOut)];
+  DOPPLER_ASSIGN(program_.values_,
+                 ValueBuffers::create(device(), plan, context_.layout.tokens, wanted_rows, times));
   DOPPLER_TRY(make_shared_buffers());
   DOPPLER_TRY(prepare_experts());
   program_.placed_.resize(plan.ops.size());
@@ -48,7 +54,6 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
     return true;
   });
   DOPPLER_TRY(find_apart());
-  DOPPLER_TRY(find_experts());
   find_gated();
   find_parts();
   return prepare_halves();
@@ -93,6 +98,8 @@ Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
   // Norms and turns of heads are part of the attention then.
   const OpKind kind = op_at(variant.op).kind;
   if (variant.apart && (kind == OpKind::kRmsNorm || kind == OpKind::kRope)) return out;
+  // Activations are part of the experts' gates and ups, sums of their downs.
+  if (variant.by_token && kind != OpKind::kExpertMatmul) return out;
   // All that a group computes is there when its first op has run.
   if (group.pass.empty()) {
     DOPPLER_TRY(single(variant, out));

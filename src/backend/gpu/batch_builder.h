@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/gpu/batch_program.h"
+#include "backend/gpu/decode_program.h"
 #include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/op_kernels.h"
@@ -91,6 +92,11 @@ class BatchBuilder {
   // batch_experts.cpp
   Status prepare_experts();
   Status find_experts();
+  Status add_places(GemvSite site, const ShaderValues& values, const std::vector<Bound>& buffers,
+                    Dispatch::Per per, Dispatches& out);
+  Status places_in(const OpGroup& group, Dispatches& out);
+  Status places_out(const OpGroup& group, Dispatches& out);
+  Result<bool> multiply_places(std::size_t op, Dispatches& out);
   Status multiply_experts(const Variant& variant, Dispatches& out);
   Result<bool> multiply_grouped(const Variant& variant, Dispatches& out);
   Status sort_rows(const Op& op, std::uint32_t tile, Dispatches& out);

@@ -1,8 +1,11 @@
 // The experts of a BatchProgram. Where a step has many tokens, its rows are sorted by expert on the device,
-// and those of one expert are multiplied together, tile by tile; few tokens are multiplied one by one.
+// and those of one expert are multiplied together, tile by tile; few tokens are multiplied one by one, those
+// of several sequences by the kernels of single tokens.
 #include <algorithm>
 
 #include "backend/gpu/batch_builder.h"
+#include "backend/gpu/decode_program.h"
+#include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/shader_values.h"
 
@@ -36,23 +39,153 @@ Status BatchBuilder::prepare_experts() {
   return {};
 }
 
-// Experts that are one kernel for single tokens, which reads 8-bit blocks: tiles of several sequences' newest
-// tokens do so, too.
+// Experts that have kernels together for single tokens, which read 8-bit blocks: the newest tokens of several
+// sequences are multiplied by those, each by itself, or in tiles that read blocks, too.
 Status BatchBuilder::find_experts() {
+  const Plan& plan = context_.plan;
   const auto take = [&](const OpGroup& group) -> Result<bool> {
     if (group.pass.empty()) return true;
     if (!check_expert_group(context_, group)) return false;
     for (const Part part : {Part::kExpertsIn, Part::kExpertsOut})
       program_.can_be_apart_[group.index(part)] = true;
+    DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context_, *group.op(plan, Part::kExpertsIn), 0));
+    DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context_, *group.op(plan, Part::kExpertsOut), 0));
+    if (!context_.eight_bits(*gates.matrix) || !context_.eight_bits(*downs.matrix)) return true;
+    for (const Part part : {Part::kExpertsIn, Part::kGated, Part::kExpertsOut, Part::kExpertSum})
+      program_.expert_groups_.emplace(group.index(part), group);
     return true;
   };
   constexpr std::string_view kPasses[] = {kPassDecodeExperts};
-  DOPPLER_TRY(group_ops(context_.plan, kPasses, take));
+  DOPPLER_TRY(group_ops(plan, kPasses, take));
   return {};
+}
+
+// A product of a token's experts in the shape that was measured for single tokens, or the first in rank.
+Status BatchBuilder::add_places(GemvSite site, const ShaderValues& values, const std::vector<Bound>& buffers,
+                                Dispatch::Per per, Dispatches& out) {
+  const auto tuned = context_.tuned.find(site.key());
+  const std::vector<GemvShape> shapes = site.shapes(device(), 1);
+  if (tuned == context_.tuned.end() && shapes.empty())
+    return fail(ErrorCode::kUnsupported, "a token's experts fit no workgroup");
+  site.shape = tuned != context_.tuned.end() ? tuned->second.shape : shapes[0];
+  KernelSource source = DecodeProgram::source_of(site, site.shape, 0);
+  source.values.insert(values.begin(), values.end());
+  DOPPLER_ASSIGN(Dispatch made, make(source.file, source.values, buffers, site.groups(), per));
+  made.z = site.sums_places ? 1 : site.places;
+  out.push_back(std::move(made));
+  return {};
+}
+
+// Gates and ups of each token's experts with their activation, in blocks.
+Status BatchBuilder::places_in(const OpGroup& group, Dispatches& out) {
+  const Plan& plan = context_.plan;
+  const Op& in = *group.op(plan, Part::kExpertsIn);
+  const auto& p = std::get<ExpertParams>(in.params);
+  DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context_, in, 0));
+  DOPPLER_ASSIGN(const ExpertMatrix ups, expert_matrix(context_, in, 1));
+  const std::uint64_t bytes = std::uint64_t{kMostColumns} * p.chosen * gates.rows;
+  // Kernels made before keep the buffers that they are bound to.
+  if (program_.place8_.bytes() < bytes) {
+    DOPPLER_ASSIGN(program_.place8_, device().make_buffer("place8", bytes));
+    DOPPLER_ASSIGN(program_.place_scales_, device().make_buffer("place scales", bytes / 4));
+  }
+  const ValueView &x = view(in.inputs[0]), &ids = view(in.inputs[1]);
+  DOPPLER_TRY(add(quantise_kernel(x, ceil_div(x.width, kUnitValues), program_.expert8_, program_.experts_),
+                  per(in.inputs[0]), out));
+  ShaderValues values = {{"MANY", 1},
+                         {"EXPERTS", p.experts},
+                         {"CHOSEN", p.chosen},
+                         {"ROWS", gates.rows},
+                         {"ACT", 1},
+                         {"IDS_STRIDE", ids.stride},
+                         {"IDS_OFFSET", ids.offset},
+                         {"ROUTES", 0},
+                         {"BIAS", gates.bias ? 1 : 0},
+                         {"QUANTISE_OUT", 1},
+                         {"EMIT_PARTS", 0},
+                         {"EMIT_ACT", 0}};
+  add_format(values, *gates.matrix);
+  add_gated(std::get<GatedParams>(group.op(plan, Part::kGated)->params), values);
+  std::vector<Bound> buffers = {ids.bound("ids"),
+                                {"x8", program_.expert8_},
+                                {"xs", program_.experts_},
+                                {"out8", program_.place8_},
+                                {"outs", program_.place_scales_}};
+  bind_shard(buffers, *gates.matrix, gates.matrix->shards[0]);
+  if (gates.bias) {
+    buffers.push_back({"gate_bias", gates.bias});
+    buffers.push_back({"up_bias", ups.bias});
+  }
+  return add_places(experts_in_site(gates, p.chosen, true), values, buffers, per(in.outputs[0]), out);
+}
+
+// Their downs and the weighted sum of these.
+Status BatchBuilder::places_out(const OpGroup& group, Dispatches& out) {
+  const Plan& plan = context_.plan;
+  const Op &op = *group.op(plan, Part::kExpertsOut), &sum = *group.op(plan, Part::kExpertSum);
+  const auto& p = std::get<ExpertParams>(op.params);
+  const auto& s = std::get<ExpertSumParams>(sum.params);
+  DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context_, op, 0));
+  const ValueView &ids = view(op.inputs[1]), &y = view(sum.outputs[0]);
+  ShaderValues values = {{"MANY", 1},
+                         {"EXPERTS", p.experts},
+                         {"CHOSEN", p.chosen},
+                         {"ROWS", downs.rows},
+                         {"ACT", 1},
+                         {"IDS_STRIDE", ids.stride},
+                         {"IDS_OFFSET", ids.offset},
+                         {"OUT_STRIDE", y.stride},
+                         {"OUT_OFFSET", y.offset},
+                         {"WEIGHTED", s.weighted ? 1 : 0},
+                         {"BIAS", downs.bias ? 1 : 0},
+                         {"ADDS", s.adds ? 1 : 0},
+                         {"EMIT_PARTS", 0}};
+  add_format(values, *downs.matrix);
+  std::vector<Bound> buffers = {
+      ids.bound("ids"), y.bound("out"), {"x8", program_.place8_}, {"xs", program_.place_scales_}};
+  bind_shard(buffers, *downs.matrix, downs.matrix->shards[0]);
+  if (downs.bias) buffers.push_back({"bias", downs.bias});
+  if (s.weighted) {
+    const ValueView& weights = view(sum.inputs[1]);
+    values["WEIGHTS_STRIDE"] = weights.stride;
+    values["WEIGHTS_OFFSET"] = weights.offset;
+    buffers.push_back(weights.bound("weights"));
+  }
+  if (s.adds) {
+    const ValueView& z = view(sum.inputs.back());
+    values["Z_STRIDE"] = z.stride;
+    values["Z_OFFSET"] = z.offset;
+    buffers.push_back(z.bound("z"));
+  }
+  return add_places(experts_out_site(downs, p.chosen), values, buffers, per(sum.outputs[0]), out);
+}
+
+// By the kernels of single tokens, those of the group that stand at this op. False where the device cannot
+// run them, or runs them wrongly; then none of the group has been added.
+Result<bool> BatchBuilder::multiply_places(std::size_t op, Dispatches& out) {
+  const OpGroup group = program_.expert_groups_.at(op);
+  if (op == group.index(Part::kExpertsOut)) {
+    DOPPLER_TRY(places_out(group, out));
+    return true;
+  }
+  Dispatches made, unused;
+  Status both = places_in(group, made);
+  if (both) both = places_out(group, unused);
+  if (!both && both.error().code == ErrorCode::kUnsupported) {
+    std::erase_if(program_.expert_groups_, [&](const auto& at) { return at.second.first == group.first; });
+    return false;
+  }
+  DOPPLER_TRY(std::move(both));
+  for (Dispatch& dispatch : made) out.push_back(std::move(dispatch));
+  return true;
 }
 
 Status BatchBuilder::multiply_experts(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
+  if (variant.by_token) {
+    DOPPLER_ASSIGN(const bool multiplied, multiply_places(variant.op, out));
+    if (multiplied) return {};
+  }
   if (variant.rows != 0) {
     DOPPLER_ASSIGN(const bool grouped, multiply_grouped(variant, out));
     if (grouped) return {};

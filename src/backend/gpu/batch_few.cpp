@@ -188,7 +188,6 @@ std::optional<GemmShape> BatchBuilder::parts_of(std::size_t product, std::uint32
 // product behind them, if that takes 8-bit blocks.
 Status BatchBuilder::find_apart() {
   const Plan& plan = context_.plan;
-  program_.can_be_apart_.assign(plan.ops.size(), false);
   const auto take = [&](const OpGroup& group) -> Result<bool> {
     if (group.pass.empty()) return true;
     const Op& op = *group.op(plan, Part::kAttention);

@@ -83,6 +83,7 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   variant.gated = step.apart && can_be_gated_[op] && step.tokens <= kMostColumns;
   variant.parts = step.apart && can_leave_parts_[op] && step.tokens > kMostColumns;
   if (variant.parts) variant.rows = row_step(kRowSteps, step.tokens);
+  variant.by_token = step.apart && step.tokens <= kMostColumns && expert_groups_.contains(op);
   if (o.kind == OpKind::kAttention && !variant.apart) {
     variant.runs = step.runs && has_pass(context.plan, kPassBatchAttention);
     variant.halves = variant.runs && in_halves(step) && attends_halves(context, o);

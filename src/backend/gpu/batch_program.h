@@ -89,10 +89,11 @@ class BatchProgram {
     std::size_t op = 0;
     std::uint32_t rows = 0;  // the most that the variant is for; 0: products one by one
     bool runs = false, emit = false;
-    bool few = false;     // of a product: far fewer rows than the variant is for
-    bool apart = false;   // an attention of several sequences is one kernel, and what is before and after it
-    bool gated = false;   // gate, up and activation are one kernel
-    bool parts = false;   // a norm adds the parts of the split product before it
+    bool few = false;    // of a product: far fewer rows than the variant is for
+    bool apart = false;  // an attention of several sequences is one kernel, and what is before and after it
+    bool gated = false;  // gate, up and activation are one kernel
+    bool by_token = false;  // experts with their activation and sum are multiplied as for single tokens
+    bool parts = false;     // a norm adds the parts of the split product before it
     bool halves = false;  // products and attention on tensor cores, and what leaves the former's activations
     auto operator<=>(const Variant&) const = default;
   };
@@ -118,6 +119,8 @@ class BatchProgram {
   std::vector<bool> can_be_gated_;
   // By op: a product of which only a norm of sums reads, and that norm's first op.
   std::vector<bool> can_leave_parts_;
+  std::map<std::size_t, OpGroup>
+      expert_groups_;                       // by op: the group that it is for single tokens, in 8-bit blocks
   bool halves_ = false;                     // tensor cores multiply
   std::set<std::uint32_t> halves_checked_;  // by rows of a variant: their kernels are right
   std::vector<bool> half_reads_;            // by value: its products read it in halves
@@ -129,7 +132,8 @@ class BatchProgram {
   Buffer parts_;                            // of split products
   Buffer split_parts_, split_marks_;        // of attention in splits
   Buffer heads_;                            // q, k and v of the newest tokens where they are three values
-  Buffer expert8_, experts_;                // activations of experts in 8 bits
+  Buffer expert8_, experts_;                // what experts read, in 8 bits
+  Buffer place8_, place_scales_;            // activations of a few tokens' experts in 8 bits
   Buffer order_, tiles_;                    // a step's rows by expert: see expert_tiles.wgsl
   std::map<Variant, std::vector<Dispatch>> made_;
   std::vector<Dispatch> late_rows_;  // made when they are first needed

@@ -26,6 +26,19 @@ GemvSite site_of_experts(std::string_view kind, std::string_view file, const Exp
 
 }  // namespace
 
+GemvSite experts_in_site(const ExpertMatrix& gates, std::uint32_t chosen, bool quantises) {
+  GemvSite site = site_of_experts("experts_in", "expert_in.wgsl", gates, chosen, 2);
+  site.gated = true;
+  site.quantises = quantises;
+  return site;
+}
+
+GemvSite experts_out_site(const ExpertMatrix& downs, std::uint32_t chosen) {
+  GemvSite site = site_of_experts("experts_out", "expert_out.wgsl", downs, chosen, 1);
+  site.sums_places = true;
+  return site;
+}
+
 Status DecodeBuilder::route(const Op& op) {
   const bool chooses = op.kind == OpKind::kChoose;
   DOPPLER_TRY(place_outputs(op));
@@ -139,9 +152,7 @@ Status DecodeBuilder::experts_in(const OpGroup& group, const GpuMatrix& matrix, 
   const ValueId gate = in.outputs[0], up = in.outputs[1], act = gated.outputs[0];
   DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context_, in, 0));
   DOPPLER_ASSIGN(const ExpertMatrix ups, expert_matrix(context_, in, 1));
-  GemvSite site = site_of_experts("experts_in", "expert_in.wgsl", gates, p.chosen, 2);
-  site.gated = true;
-  site.quantises = quantises;
+  GemvSite site = experts_in_site(gates, p.chosen, quantises);
   const std::vector<GemvShape> shapes = site.shapes(device(), 1);
   if (shapes.empty())
     return fail(ErrorCode::kUnsupported, "{} x {} weights fit no workgroup", gates.rows, matrix.cols);
@@ -191,8 +202,7 @@ Status DecodeBuilder::experts_out(const OpGroup& group, bool quantised) {
   const auto& s = std::get<ExpertSumParams>(sum.params);
   DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context_, op, 0));
   const GpuMatrix& matrix = *downs.matrix;
-  GemvSite site = site_of_experts("experts_out", "expert_out.wgsl", downs, p.chosen, 1);
-  site.sums_places = true;
+  GemvSite site = experts_out_site(downs, p.chosen);
   const std::vector<GemvShape> shapes = site.shapes(device(), 1);
   if (shapes.empty())
     return fail(ErrorCode::kUnsupported, "{} experts of a token fit no workgroup", p.chosen);

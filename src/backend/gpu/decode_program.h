@@ -19,6 +19,8 @@
 
 namespace doppler::gpu {
 
+struct ExpertMatrix;
+
 // A matrix-vector kernel of the program, with all it takes to make it anew in another shape.
 struct GemvSite {
   enum class Where : std::uint8_t { kBody, kLogitsHead, kGreedyHead };
@@ -43,6 +45,11 @@ struct GemvSite {
   // The `most` shapes that look best, in order; none where nothing fits.
   std::vector<GemvShape> shapes(const Device& device, std::size_t most) const;
 };
+
+// The products of a token's `chosen` experts: gates and ups with their activation, which is left in blocks
+// (`quantises`) or as floats, and downs with their weighted sum.
+GemvSite experts_in_site(const ExpertMatrix& gates, std::uint32_t chosen, bool quantises);
+GemvSite experts_out_site(const ExpertMatrix& downs, std::uint32_t chosen);
 
 // A stage that a tap wants of every token.
 struct Look {

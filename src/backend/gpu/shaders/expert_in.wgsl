@@ -1,7 +1,7 @@
 // activation(gate) * up of one token's chosen experts. The matrices lie under each other: the gates of all experts, then
 // their ups. A workgroup takes R rows of gate and up of an expert; thread t has row t % R and the units from t / R * UNITS on,
 // whose loads are issued at once.
-// Workgroups: x over R rows of an expert, z over the token's chosen experts. ROUTES 1: every subgroup finds the token's experts
+// Workgroups: x over R rows of an expert, z over the token's chosen experts, with MANY 1 y over tokens. ROUTES 1: every subgroup finds the token's experts
 // itself, from the router's logits, while the rest of the GPU would wait for a kernel of one workgroup; the first stores them.
 // Source: the plan's ops kExpertMatmul and kGated.
 //
@@ -9,7 +9,7 @@
 // what describes x: see given_x.wgsl; IDS_OFFSET float of `ids`, or (ROUTES) of ids_out, where the token's experts begin; BIAS 1: each expert's own are added;
 // ACTIVATION, or SHAPED 1: see gate.wgsl; QUANTISE_OUT 1: results go to out8, outs as quantise.wgsl leaves them, ROWS of each
 // expert behind those of the one before, R being a multiple of 32 then; EMIT_PARTS, EMIT_ACT 1: gate and up, or the results as
-// floats, are stored too. ROUTES 1: THREADS a multiple of a subgroup, and the values of route.wgsl. FORM, SCALES, UNITS_K see weights.wgsl.
+// floats, are stored too. MANY 1 (batch_experts.cpp): several tokens with CHOSEN experts each, whose ids lie IDS_STRIDE floats apart. ROUTES 1: THREADS a multiple of a subgroup, and the values of route.wgsl. FORM, SCALES, UNITS_K see weights.wgsl.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
 @group(0) @binding(1) var<storage, read> scales : array<u32>;
@@ -48,6 +48,7 @@
 #if EMIT_ACT
 @group(0) @binding(10) var<storage, read_write> act_out : array<f32>;
 #endif
+#default MANY 0
 #define THREADS R * LANES
 #define COVERED LANES * UNITS == UNITS_K
 #define SETS 2
@@ -90,7 +91,16 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
   }
 #else
+#if MANY
+  token = group.y;
+  let place = group.y * ${CHOSEN}u + group.z;
+  let expert = min(u32(max(ids[group.y * ${IDS_STRIDE}u + ${IDS_OFFSET}u + group.z], 0.0)), ${EXPERTS - 1}u);
+#else
   let expert = min(u32(max(ids[${IDS_OFFSET}u + group.z], 0.0)), ${EXPERTS - 1}u);
+#endif
+#endif
+#if !MANY
+  let place = group.z;
 #endif
   let own = group.x * ${R}u + t % ${R}u;
   let row = expert * ${ROWS}u + own;
@@ -108,7 +118,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let up = both.y;
 #endif
     act = gated(gate, up);
-    let to = group.z * ${ROWS}u + own;
+    let to = place * ${ROWS}u + own;
 #if EMIT_PARTS
     gate_out[to] = gate;
     up_out[to] = up;
@@ -131,7 +141,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   }
   let made = quantise_vec(four, t);
   if (t < ${R / 4}u) {
-    let word = (group.z * ${ROWS}u + group.x * ${R}u) / 4u + t;
+    let word = (place * ${ROWS}u + group.x * ${R}u) / 4u + t;
     out8[word] = made.word;
     if ((t & 7u) == 0u) {
       outs[word / 8u] = vec2f(made.scale, made.scale * f32(made.sum));

@@ -1,12 +1,13 @@
 // out = [z +] the sum over one token's chosen experts e of weight_e (W_e x_e [+ bias_e]): products and their sum. The matrices
 // of all experts lie under each other. A workgroup takes R rows; thread t has row t % R of the expert at place
-// t / R / PLACE_LANES, and there the units from t / R % PLACE_LANES * UNITS on. Workgroups: x over R rows.
+// t / R / PLACE_LANES, and there the units from t / R % PLACE_LANES * UNITS on. Workgroups: x over R rows, with MANY 1 y over tokens.
 // Source: the plan's ops kExpertMatmul and kExpertSum.
 //
 // Template values (decode_experts.cpp): R; PLACE_LANES, UNITS, AT_ONCE; EXPERTS of ROWS rows each, of which CHOSEN; x_e are the 8-bit blocks x8,
 // xs as expert_in.wgsl leaves them (ACT 1) or floats of WIDTH values each (ACT 0);
 // IDS_OFFSET, WEIGHTS_OFFSET, X_OFFSET, Z_OFFSET, OUT_OFFSET floats where they begin; WEIGHTED 0: they count 1 each; BIAS; ADDS 1:
-// there is z; EMIT_PARTS 1: what each expert gives is stored too; HANDS_OVER 1: results go to joined.wgsl instead of out. FORM, SCALES, UNITS_K see weights.wgsl.
+// there is z; EMIT_PARTS 1: what each expert gives is stored too; MANY 1 (batch_experts.cpp): several
+// tokens, whose rows of ids, weights, z and out lie IDS_STRIDE ... OUT_STRIDE floats apart, else for one; HANDS_OVER 1: results go to joined.wgsl instead of out. FORM, SCALES, UNITS_K see weights.wgsl.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
 @group(0) @binding(1) var<storage, read> scales : array<u32>;
@@ -34,6 +35,13 @@
 #if EMIT_PARTS
 @group(0) @binding(9) var<storage, read_write> parts_out : array<f32>;
 #endif
+#default MANY 0
+#if !MANY
+#define IDS_STRIDE 0
+#define WEIGHTS_STRIDE 0
+#define Z_STRIDE 0
+#define OUT_STRIDE 0
+#endif
 #define LANES PLACE_LANES
 #define PLACES CHOSEN
 #define THREADS R * LANES * PLACES
@@ -42,9 +50,10 @@
 #define SET_ROWS 0
 #include "weights.wgsl"
 var<private> place : u32;
+var<private> token : u32;
 #if ACT == 1
-fn x8_at(unit : u32, piece : u32) -> vec4u { return x8[(place * ${UNITS_K}u + unit) * 4u + piece]; }
-fn xs_at(unit : u32, block : u32) -> vec2f { return xs[(place * ${UNITS_K}u + unit) * 2u + block]; }
+fn x8_at(unit : u32, piece : u32) -> vec4u { return x8[((token * ${CHOSEN}u + place) * ${UNITS_K}u + unit) * 4u + piece]; }
+fn xs_at(unit : u32, block : u32) -> vec2f { return xs[((token * ${CHOSEN}u + place) * ${UNITS_K}u + unit) * 2u + block]; }
 #else
 fn x_at(unit : u32, j : u32) -> vec4f {
   let k = unit * 64u + j * 4u;
@@ -60,20 +69,23 @@ fn x_at(unit : u32, j : u32) -> vec4f {
 var<workgroup> weighed : array<f32, ${PLACES * R}>;  // [place][row]
 
 fn expert_at(of_place : u32) -> u32 {
-  return min(u32(max(ids[${IDS_OFFSET}u + of_place], 0.0)), ${EXPERTS - 1}u);
+  return min(u32(max(ids[token * ${IDS_STRIDE}u + ${IDS_OFFSET}u + of_place], 0.0)), ${EXPERTS - 1}u);
 }
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let lane = t / ${R}u % ${LANES}u;
   place = t / ${R * LANES}u;
+#if MANY
+  token = group.y;
+#endif
   let own = min(group.x * ${R}u + t % ${R}u, ${ROWS - 1}u);
   let row = expert_at(place) * ${ROWS}u + own;
 #include "unit_loads.wgsl"
   // What a thread puts together in the end: row t % R of this place.
   let of_place = min(t / ${R}u, ${PLACES - 1}u);
 #if WEIGHTED
-  let weight = weights[${WEIGHTS_OFFSET}u + of_place];
+  let weight = weights[token * ${WEIGHTS_STRIDE}u + ${WEIGHTS_OFFSET}u + of_place];
 #endif
 #if BIAS
   let own_bias = bias[expert_at(of_place) * ${ROWS}u + own];
@@ -102,14 +114,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #sum total, c, PLACES
 #endfor
 #if ADDS
-    let result = z[${Z_OFFSET}u + own] + total;
+    let result = z[token * ${Z_STRIDE}u + ${Z_OFFSET}u + own] + total;
 #else
     let result = total;
 #endif
 #if HANDS_OVER
     hand_over(${OUT_OFFSET}u + own, result);
 #else
-    out[${OUT_OFFSET}u + own] = result;
+    out[token * ${OUT_STRIDE}u + ${OUT_OFFSET}u + own] = result;
 #endif
   }
 }
