@@ -66,7 +66,7 @@ class SameText {
     std::filesystem::create_directories(fresh, ignored);
     setenv("XDG_CACHE_HOME", fresh.c_str(), 1);
     BackendOptions options;
-    options.context = wanted_.prompt + wanted_.tokens + 16;
+    options.context = wanted_.prompt + tokens_of(0) + 16;
     options.slots = slots;
     options.gpu.submit_tokens = submit;
     return make_backend(wanted_.backend, model_.spec, model_.weights, options);
@@ -88,11 +88,16 @@ class SameText {
     return {};
   }
 
+  // The first one goes on when the others have ended.
+  std::uint64_t tokens_of(std::uint64_t sequence) const {
+    return wanted_.tokens + (sequence == 0 ? kAloneAtLast : 0);
+  }
+
   Continuation continuation(std::uint64_t sequence, std::uint32_t slot) {
     history_ = {prompt_token(sequence, wanted_.prompt)};
     return {.slot = slot,
             .id = history_[0],
-            .most = wanted_.tokens,
+            .most = tokens_of(sequence),
             .sampling = &greedy_,
             .history = history_,
             .stops = {}};
@@ -159,7 +164,7 @@ class SameText {
   Result<double> distance(std::uint64_t sequence, std::size_t at, TokenId a, TokenId b) {
     if (judge_ == nullptr) {
       BackendOptions options;
-      options.context = wanted_.prompt + wanted_.tokens + 16;
+      options.context = wanted_.prompt + tokens_of(0) + 16;
       options.exact = true;
       DOPPLER_ASSIGN(judge_, make_backend("cpu", model_.spec, model_.weights, options));
     }
@@ -172,6 +177,7 @@ class SameText {
     return std::abs(double{logits[static_cast<std::size_t>(a)]} - logits[static_cast<std::size_t>(b)]);
   }
 
+  static constexpr std::uint64_t kAloneAtLast = 16;
   const GenerateOptions greedy_{};
   const Model& model_;
   const Wanted& wanted_;

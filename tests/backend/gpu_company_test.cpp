@@ -64,9 +64,68 @@ class GpuCompany : public ::testing::TestWithParam<std::tuple<const char*, bool>
     return all;
   }
 
+  // A sequence that goes on greedily: its tokens, and then the keys and values of all of them.
+  struct Said {
+    std::vector<TokenId> tokens;
+    std::vector<std::byte> cache;
+    bool operator==(const Said&) const = default;
+  };
+  Continuation continuation(std::uint32_t slot) {
+    history_ = {token(slot, length(slot))};
+    // They end one after the other, so that the last one is alone in the end.
+    return {.slot = slot,
+            .id = history_[0],
+            .most = 4 + std::uint64_t{6} * slot,
+            .sampling = &greedy_,
+            .history = history_,
+            .stops = {}};
+  }
+  Result<Said> alone(std::uint32_t slot) {
+    DOPPLER_TRY(backend_->continuer()->continue_sequence(continuation(slot)));
+    Said said;
+    for (;;) {
+      DOPPLER_ASSIGN(const auto some, backend_->continuer()->next_tokens());
+      if (some.empty()) break;
+      said.tokens.insert(said.tokens.end(), some.begin(), some.end());
+    }
+    DOPPLER_TRY(backend_->continuer()->stop_sequence(length(slot) + said.tokens.size()));
+    DOPPLER_ASSIGN(said.cache, backend_->cache()->read(slot));
+    return said;
+  }
+  Result<std::vector<Said>> in_company(std::uint32_t count) {
+    std::vector<Said> all(count);
+    for (std::uint32_t slot = 0; slot < count; ++slot)
+      DOPPLER_TRY(backend_->continuer()->join(continuation(slot)));
+    for (;;) {
+      DOPPLER_ASSIGN(const auto some, backend_->continuer()->tokens_of_all());
+      if (some.empty()) break;
+      for (const SlotToken& each : some) all[each.slot].tokens.push_back(each.id);
+    }
+    for (std::uint32_t slot = 0; slot < count; ++slot) {
+      DOPPLER_TRY(backend_->continuer()->leave(slot, length(slot) + all[slot].tokens.size()));
+      DOPPLER_ASSIGN(all[slot].cache, backend_->cache()->read(slot));
+    }
+    return all;
+  }
+
   Model model_;
   std::unique_ptr<Backend> backend_;
+  const GenerateOptions greedy_{};
+  std::vector<TokenId> history_;
 };
+
+// Whoever comes and goes: the keys and values of every layer are the same bits, the last one's too.
+TEST_P(GpuCompany, LeavesEachItsKeysAndValues) {
+  constexpr std::uint32_t kTogether = 4;
+  ASSERT_OK(feed_prompts(kTogether));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Said> together, in_company(kTogether));
+  ASSERT_OK(feed_prompts(kTogether));
+  for (std::uint32_t slot = 0; slot < kTogether; ++slot) {
+    ASSERT_OK_AND_ASSIGN(const Said expected, alone(slot));
+    EXPECT_EQ(together[slot].tokens, expected.tokens) << "sequence " << slot;
+    EXPECT_TRUE(together[slot].cache == expected.cache) << "sequence " << slot;
+  }
+}
 
 TEST_P(GpuCompany, LeavesEachItsLogits) {
   ASSERT_NE(backend_->continuer(), nullptr);

@@ -366,7 +366,8 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
   expect_wrong_with(in, "gate.wgsl", "clamp(up, -limit, limit)", "min(up, limit)");
   expect_wrong_with(in, "gate.wgsl", "min(gate, limit)", "gate");
   expect_wrong_with(out, "expert_out.wgsl", "fma(part, weight, 1.2e-38)", "part");
-  expect_wrong_with(out, "expert_out.wgsl", "* ${CHOSEN}u + place) * ${UNITS_K}u + unit) * 4u", "* ${CHOSEN}u) * ${UNITS_K}u + unit) * 4u");
+  expect_wrong_with(out, "expert_out.wgsl", "* ${CHOSEN}u + place) * ${UNITS_K}u + unit) * 4u",
+                    "* ${CHOSEN}u) * ${UNITS_K}u + unit) * 4u");
   expect_wrong_with(out, "expert_out.wgsl", "bias[expert_at(of_place)", "bias[expert_at(0u)");
   expect_wrong_with(out, "expert_out.wgsl", "${Z_OFFSET}u + own]", "${Z_OFFSET}u]");
   expect_wrong_with(out, "weights.wgsl", "(~one & (w | three))", "(one & (w | three))");

@@ -122,7 +122,7 @@ std::uint64_t SequencesRunner::most_left() const {
 Result<std::vector<FixedDispatch>> SequencesRunner::body(std::uint32_t count) {
   std::vector<FixedDispatch> list;
   Recorder recorder(*context_->device, list);
-  const StepShape shape{.tokens = count, .wanted = count, .runs = false, .apart = count > 1};
+  const StepShape shape{.tokens = count, .wanted = count, .runs = false, .apart = true};
   DOPPLER_TRY(batch_->record(*context_, recorder, 0, context_->plan.ops.size(), shape, nullptr));
   return list;
 }
