@@ -29,10 +29,13 @@ constexpr GemmShape kFloatShapes[] = {
     {64, 128, 8, 8, 1, 1},   // many tokens
     {128, 128, 8, 8, 1, 1},  // the same with fewer loads, for devices that have the room
     {64, 64, 8, 4, 1, 1},    // narrow matrices
-    {64, 64, 4, 4, 1, 1},    // the same with fewer sums a thread
     {32, 64, 4, 4, 1, 1},    // few tokens
     {16, 64, 4, 4, 1, 1},    // very few tokens
 };
+
+// For up to kFewRows tokens, whose sums wait on the levels of a tree: fewer a thread.
+constexpr GemmShape kFewFloatShapes[] = {
+    {64, 64, 8, 4, 1, 1}, {64, 64, 4, 4, 1, 1}, {32, 64, 4, 4, 1, 1}, {16, 64, 4, 4, 1, 1}};
 
 // Cuts that were measured on a device, by the shape of the product: taken where they apply and fit. The first
 // row that matches counts. 0 stands for any.
@@ -221,8 +224,8 @@ GemmShape for_few_tokens(const GemmShape& shape) {
           .unrolled = false};
 }
 
-std::span<const GemmShape> float_shapes() {
-  return kFloatShapes;
+std::span<const GemmShape> float_shapes(bool tree) {
+  return tree ? std::span<const GemmShape>(kFewFloatShapes) : std::span<const GemmShape>(kFloatShapes);
 }
 
 // Vectors of four values along k in a step. A tile of few tokens, which a workgroup or two of a processor
@@ -242,7 +245,7 @@ std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t 
     return float_gemm_bytes(shape) <= limits.workgroup_bytes &&
            shape.threads() <= limits.workgroup_invocations;
   };
-  return fastest(kFloatShapes, kFloatMachine, fits, tokens, rows, units, tree);
+  return fastest(float_shapes(tree), kFloatMachine, fits, tokens, rows, units, tree);
 }
 
 ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
