@@ -147,14 +147,13 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, bool>
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, GpuCompany,
-                         ::testing::Combine(::testing::Values("gguf/llama_k256.Q4_K_M.gguf",
-                                                              "gguf/gemma3_k288.Q4_0.gguf", "models/llama",
+                         ::testing::Combine(::testing::Values("gguf/gemma3_k288.Q4_0.gguf", "models/llama",
                                                               "models/qwen2", "models/olmo3", "models/cohere",
                                                               "models/gpt_oss", "models/olmoe_clip"),
                                             ::testing::Values(false)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Floats, GpuCompany,
-                         ::testing::Combine(::testing::Values("models/gemma3", "gguf/llama.Q8_0.gguf"),
+                         ::testing::Combine(::testing::Values("gguf/llama.Q8_0.gguf"),
                                             ::testing::Values(true)),
                          name_of);
 

@@ -237,12 +237,12 @@ TEST(Injection, FaultsShowAtTheirPlacesOnTheGpu) {
 TEST(Injection, TheSelfCheckRefusesAnEditedKernel) {
   Ward ward("llama3", "gpu");
   BackendOptions options = ward.options;
-  options.gpu_setup.shader_edits = {{"norm.wgsl", "* weight[own + i]", "+ weight[i]"}};
+  options.gpu_setup.shader_edits = {{"batch_norm.wgsl", "* g * weight[v${i}]", "* g + weight[v${i}]"}};
   options.disabled_passes = {"batch_norm"};
   const auto backend = make_backend("gpu", ward.healthy.spec, ward.healthy.weights, options);
   const auto fed =
       backend ? feed(**backend, 0, ward.ids, 0, true, nullptr) : std::unexpected(backend.error());
-  EXPECT_ERROR(fed, "computes the kernel norm.wgsl");
+  EXPECT_ERROR(fed, "computes the kernel batch_norm.wgsl");
 }
 
 TEST(Injection, AnEditThatFindsNothingIsAnError) {
