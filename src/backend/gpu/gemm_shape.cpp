@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
@@ -242,7 +243,9 @@ std::uint32_t float_gemm_bytes(const GemmShape& shape) {
 std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,
                                             std::uint32_t units, bool tree) {
   const auto fits = [&](const GemmShape& shape) {
-    return float_gemm_bytes(shape) <= limits.workgroup_bytes &&
+    // Of few rows no tile is mostly empty.
+    return (!tree || shape.tile_tokens <= few_rows_tile(tokens)) &&
+           float_gemm_bytes(shape) <= limits.workgroup_bytes &&
            shape.threads() <= limits.workgroup_invocations;
   };
   return fastest(float_shapes(tree), kFloatMachine, fits, tokens, rows, units, tree);

@@ -249,12 +249,18 @@ Case gemv_case(const Values& v) {
   return c;
 }
 
+// Tokens of a product in tiles: all of a tile but one, or as many as a split has room for.
+std::size_t tokens_of_tile(const Values& v) {
+  const std::size_t most = v["TM"] - 1;
+  return v["SPLITS"] > 1 ? std::min<std::size_t>(most, v["SPLIT_STRIDE"] / v["OUT_STRIDE"]) : most;
+}
+
 // The first tile of rows, for all tokens of a tile but one; grouped, of the first expert, its tokens in
 // reverse order.
 Case gemm_case(const Values& v) {
   const bool grouped = v["GROUPED"] != 0;
   const std::size_t first = v["FIRST"];
-  const std::size_t tokens = v["TM"] - 1, rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
+  const std::size_t tokens = tokens_of_tile(v), rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
   const std::size_t padded = v["UNITS_K"] * 64, splits = v["SPLITS"];
   Sequence sequence;
   Case c;
@@ -323,7 +329,7 @@ Case gemm_case(const Values& v) {
 
 // The first tile of rows, for all tokens of a tile but one.
 Case float_gemm_case(const Values& v) {
-  const std::size_t tokens = v["TM"] - 1, rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
+  const std::size_t tokens = tokens_of_tile(v), rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
   const std::size_t width = v["WIDTH"], splits = v["SPLITS"], x_stride = v["X_STRIDE"];
   Sequence sequence;
   Case c;
