@@ -5,6 +5,7 @@
 
 #include "backend/gpu/batch_groups.h"
 #include "backend/gpu/shader_values.h"
+#include "backend/gpu/split_attention.h"
 
 namespace doppler::gpu {
 namespace {
