@@ -45,7 +45,10 @@ Status BatchBuilder::find_experts() {
   const Plan& plan = context_.plan;
   const auto take = [&](const OpGroup& group) -> Result<bool> {
     if (group.pass.empty()) return true;
-    if (!check_expert_group(context_, group)) return false;
+    if (const Status status = check_expert_group(context_, group); !status) {
+      if (status.error().code != ErrorCode::kUnsupported) return std::unexpected(status.error());
+      return false;
+    }
     for (const Part part : {Part::kExpertsIn, Part::kExpertsOut})
       program_.can_be_apart_[group.index(part)] = true;
     DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context_, *group.op(plan, Part::kExpertsIn), 0));
@@ -63,11 +66,13 @@ Status BatchBuilder::find_experts() {
 // A product of a token's experts in the shape that was measured for single tokens, or the first in rank.
 Status BatchBuilder::add_places(GemvSite site, const ShaderValues& values, const std::vector<Bound>& buffers,
                                 Dispatch::Per per, Dispatches& out) {
-  const auto tuned = context_.tuned.find(site.key());
-  const std::vector<GemvShape> shapes = site.shapes(device(), 1);
-  if (tuned == context_.tuned.end() && shapes.empty())
-    return fail(ErrorCode::kUnsupported, "a token's experts fit no workgroup");
-  site.shape = tuned != context_.tuned.end() ? tuned->second.shape : shapes[0];
+  if (const auto tuned = context_.tuned.find(site.key()); tuned != context_.tuned.end()) {
+    site.shape = tuned->second.shape;
+  } else {
+    const std::vector<GemvShape> shapes = site.shapes(device(), 1);
+    if (shapes.empty()) return fail(ErrorCode::kUnsupported, "a token's experts fit no workgroup");
+    site.shape = shapes[0];
+  }
   KernelSource source = DecodeProgram::source_of(site, site.shape, 0);
   source.values.insert(values.begin(), values.end());
   DOPPLER_ASSIGN(Dispatch made, make(source.file, source.values, buffers, site.groups(), per));

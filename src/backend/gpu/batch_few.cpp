@@ -211,12 +211,8 @@ Status BatchBuilder::heads_apart(const OpGroup& group, ShaderValues& values, std
   const Plan& plan = context_.plan;
   const Op& op = *group.op(plan, Part::kAttention);
   const auto& a = std::get<AttentionParams>(op.params);
-  const auto first_of = [&](Part norm, Part rope, ValueId otherwise) -> const ValueView& {
-    const Part first = group.has(norm) ? norm : rope;
-    return view(group.has(first) ? group.op(plan, first)->inputs[0] : otherwise);
-  };
-  const ValueView* const heads[] = {&first_of(Part::kQNorm, Part::kQRope, op.inputs[0]),
-                                    &first_of(Part::kKNorm, Part::kKRope, op.inputs[1]), &view(op.inputs[2])};
+  const auto [q, k, v] = heads_of(plan, group);
+  const ValueView* const heads[] = {&view(q), &view(k), &view(v)};
   constexpr std::string_view kOffsets[] = {"Q_OFFSET", "K_OFFSET", "V_OFFSET"};
   const bool together = std::ranges::all_of(heads, [&](const ValueView* head) {
     return head->buffer.raw() == heads[0]->buffer.raw() && head->stride == heads[0]->stride &&

@@ -113,14 +113,8 @@ void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
 
 // q, k and v as parts of one row: as one product leaves them, or else copied.
 Status DecodeBuilder::add_heads(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers) {
-  const Op& op = *group.op(plan(), Part::kAttention);
-  const auto first_of = [&](Part norm, Part rope, ValueId otherwise) {
-    const Part first = group.has(norm) ? norm : rope;
-    return group.has(first) ? group.op(plan(), first)->inputs[0] : otherwise;
-  };
-  const std::array<ValueView, 3> views = {values_[first_of(Part::kQNorm, Part::kQRope, op.inputs[0])],
-                                          values_[first_of(Part::kKNorm, Part::kKRope, op.inputs[1])],
-                                          values_[op.inputs[2]]};
+  const auto [q, k, v] = heads_of(plan(), group);
+  const std::array<ValueView, 3> views = {values_[q], values_[k], values_[v]};
   std::array<std::uint32_t, 3> offsets = {views[0].offset, views[1].offset, views[2].offset};
   const bool together = std::ranges::all_of(views, [&](const ValueView& view) {
     return view.buffer.raw() == views[0].buffer.raw() && view.begin == views[0].begin && view.offset % 4 == 0;

@@ -59,11 +59,11 @@ Result<ExpertMatrix> expert_matrix(Context& context, const Op& op, std::size_t o
 // kExpertMatmul: a kernel for each shard of each output's matrices.
 Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, const ValueView& x,
                                                const ValueView& ids, std::span<const ValueView> outs);
+// Whether the products of experts with their activation and sum have kernels together for a single token.
+// Errors: kUnsupported, with the reason, where they have none; those of expert_matrix().
+Status check_expert_group(Context& context, const OpGroup& group);
 // kSpread: `a` is x, `b` the weights. kExpertSum: `a` is the parts, `b` the weights and `z` what is added,
 // null where the op has none.
-// Why the products of experts with their activation and sum are no kernels together for a single token.
-// Errors: kUnsupported.
-Status check_expert_group(Context& context, const OpGroup& group);
 KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, const ValueView* z,
                         const ValueView& out);
 // The same, the views being found by `view_of`, ValueId to const ValueView*.

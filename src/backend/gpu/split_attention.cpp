@@ -37,6 +37,16 @@ Result<ShaderValues> split_attention_shape(const Context& context, const Attenti
   return fail(ErrorCode::kUnsupported, "{} heads of {} fit no workgroup", a.heads, a.head_dim);
 }
 
+std::array<ValueId, 3> heads_of(const Plan& plan, const OpGroup& group) {
+  const Op& op = *group.op(plan, Part::kAttention);
+  const auto first_of = [&](Part norm, Part rope, ValueId otherwise) {
+    const Part first = group.has(norm) ? norm : rope;
+    return group.has(first) ? group.op(plan, first)->inputs[0] : otherwise;
+  };
+  return {first_of(Part::kQNorm, Part::kQRope, op.inputs[0]),
+          first_of(Part::kKNorm, Part::kKRope, op.inputs[1]), op.inputs[2]};
+}
+
 Status add_turns(Context& context, const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers) {
   const Plan& plan = context.plan;
   const Op *q_norm = group.op(plan, Part::kQNorm), *k_norm = group.op(plan, Part::kKNorm),

@@ -1,6 +1,8 @@
 // How the threads of attention_decode.wgsl, which takes an attention in splits of the sequence, share a head.
 #pragma once
 
+#include <array>
+
 #include "backend/gpu/context.h"
 #include "backend/gpu/kernel.h"
 #include "plan/fuse.h"
@@ -23,6 +25,9 @@ constexpr std::uint32_t kCombineThreads = 128, kSplitsAtOnce = 8;
 
 // LP, PG, CHUNK, HEADS_AT_ONCE. Errors: kUnsupported, with the reason, where no workgroup holds the heads.
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a);
+
+// q, k and v as it reads them: before the norms and turns of the group.
+std::array<ValueId, 3> heads_of(const Plan& plan, const OpGroup& group);
 
 // What it takes for the norms and turns of the group's heads, if there are any.
 Status add_turns(Context& context, const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);

@@ -32,14 +32,6 @@
 @group(0) @binding(8) var<storage, read_write> xs : array<vec2f>;
 #endif
 #endif
-#if POST && NORM
-alias Term = vec4f;
-#if STRICT_BARRIERS
-var<workgroup> cancels : u32;
-#endif
-#else
-alias Term = f32;
-#endif
 #define EXPANDED 1
 #default PART_STRIDE 0
 #if NORM && QUANT
@@ -55,8 +47,7 @@ alias Term = f32;
 
 #if POST || NORM
 #define TERMS WIDTH / 4
-#include "ordered_sum.wgsl"
-#include "plus_products.wgsl"
+#include "norm_terms.wgsl"
 #endif
 
 @compute @workgroup_size(${THREADS})

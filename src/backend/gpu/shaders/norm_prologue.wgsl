@@ -32,21 +32,12 @@
 #define NORM 1
 #define POST_EPS_BITS EPS_BITS
 #default EXPANDED 1
-#if POST && EXPANDED
-alias Term = vec4f;
-#else
-alias Term = f32;
-#endif
 #define TERMS UNITS_K * 16
-#include "ordered_sum.wgsl"
-#include "plus_products.wgsl"
+#include "norm_terms.wgsl"
 #include "prologue_x.wgsl"
 // Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 
-#if POST && EXPANDED && STRICT_BARRIERS
-var<workgroup> cancels : u32;
-#endif
 // t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
 #for i in 0..VECS
