@@ -188,7 +188,7 @@ Status run(int argc, char** argv) {
     DOPPLER_TRY(write_step(context, depth));
     DOPPLER_TRY(print_kernels(context, program, depth));
     DOPPLER_TRY(write_step(context, depth));
-    DOPPLER_ASSIGN(const std::vector<TuneRow> pairs, join_products(context, program, true));
+    DOPPLER_ASSIGN(const std::vector<TuneRow> pairs, join_kernels(context, program, true));
     for (const TuneRow& row : pairs) {
       fmt::print("{:<60} {}: {:>7.2f} us{}\n", row.key,
                  row.shape.rows == 0
@@ -205,7 +205,7 @@ Status run(int argc, char** argv) {
     if (!looks) break;
     SomeStages tap(stages);
     DOPPLER_ASSIGN(DecodeProgram looking, DecodeProgram::create(context, looks_of(context.plan, tap)));
-    DOPPLER_TRY(join_products(context, looking, false));
+    DOPPLER_TRY(join_kernels(context, looking, false));
     std::vector<double> looked, gathered;
     for (int round = 0; round < 7; ++round) {
       DOPPLER_ASSIGN(const double plain, time_steps(context, program, 8, 512, tokens));

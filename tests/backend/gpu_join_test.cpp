@@ -1,5 +1,5 @@
-// Two products in one dispatch give the same bits as one after the other, token after token, whoever else
-// reads what they hand over.
+// Products in one dispatch, waiting for one another or side by side, give the same bits as one after the
+// other, token after token, whoever else reads what they hand over.
 #include "backend/gpu/decode_join.h"
 
 #include <set>
@@ -14,6 +14,7 @@ namespace {
 
 using namespace testing;
 using doppler::testing::TinyModel;
+using doppler::testing::TinyTensor;
 
 // Everything that a program for single tokens can show, as it shows it.
 class Everything final : public Tap {
@@ -25,14 +26,32 @@ class Everything final : public Tap {
   std::vector<float> seen;
 };
 
-class Join : public ::testing::TestWithParam<const char*> {
+// Of the same values, as far as it holds them.
+TinyTensor in_bf16(const TinyTensor& from) {
+  TinyTensor to{DType::kBF16, from.shape, {}};
+  for (std::size_t i = 0; i < from.bytes.size(); i += 4)
+    to.bytes.insert(to.bytes.end(), {from.bytes[i + 2], from.bytes[i + 3]});
+  return to;
+}
+
+// A family, and `mixed`: the values' projections are of another format than those of queries and keys.
+struct JoinCase {
+  const char* family;
+  bool mixed = false;
+};
+
+class Join : public ::testing::TestWithParam<JoinCase> {
  protected:
   void SetUp() override {
     DOPPLER_NEEDS_ADAPTER();
-    Json config = doppler::testing::tiny_config(GetParam());
+    Json config = doppler::testing::tiny_config(GetParam().family);
     config.update(
         {{"hidden_size", 256}, {"intermediate_size", 320}, {"moe_intermediate_size", 256}, {"head_dim", 64}});
-    model_ = std::make_unique<TinyModel>(GetParam(), config);
+    if (GetParam().mixed) config["hidden_size"] = 512;  // so that the smallest product fills a workgroup
+    model_ = std::make_unique<TinyModel>(GetParam().family, config);
+    for (auto& [name, tensor] : model_->tensors) {
+      if (GetParam().mixed && name.find("v_proj") != std::string::npos) tensor = in_bf16(tensor);
+    }
     ASSERT_OK_AND_ASSIGN(weights_, model_->bind());
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model_->spec());
     ASSERT_OK_AND_ASSIGN(Plan plan, build_plan(spec, weights_, 64));
@@ -84,9 +103,12 @@ class Join : public ::testing::TestWithParam<const char*> {
 TEST_P(Join, GivesTheBitsOfKernelsByThemselves) {
   ASSERT_OK_AND_ASSIGN(DecodeProgram joined, DecodeProgram::create(*context_));
   ASSERT_OK_AND_ASSIGN(DecodeProgram apart, DecodeProgram::create(*context_));
-  const std::vector<ShapedPair> pairs = pairs_to_join(*context_, joined);
+  const std::vector<Joint> joints = all_joints(*context_, joined);
   const std::size_t before = joined.dispatches(0);
-  ASSERT_OK(join_pairs(*context_, joined, pairs));
+  const auto besides =
+      std::ranges::count_if(joints, [](const Joint& each) { return each.beside.has_value(); });
+  EXPECT_EQ(besides, GetParam().mixed ? 3 : 0);
+  ASSERT_OK(join(*context_, joined, joints));
   ASSERT_LT(joined.dispatches(0), before);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, logits_of(apart));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> got, logits_of(joined));
@@ -97,12 +119,14 @@ TEST_P(Join, GivesTheBitsOfKernelsByThemselves) {
 // one finds handed over would be of a token before.
 TEST_P(Join, LeavesBothWhereOneOfTwoThatTakeTurnsIsNotWanted) {
   ASSERT_OK_AND_ASSIGN(DecodeProgram program, DecodeProgram::create(*context_));
-  std::vector<ShapedPair> pairs = pairs_to_join(*context_, program);
+  std::vector<Joint> joints = all_joints(*context_, program);
   ASSERT_OK_AND_ASSIGN(DecodeProgram apart, DecodeProgram::create(*context_));
   std::set<std::size_t> seconds;
-  std::erase_if(pairs, [&](const auto& each) { return !seconds.insert(each.pair.second).second; });
-  ASSERT_LT(pairs.size(), program.pairs().size());
-  ASSERT_OK(join_pairs(*context_, program, pairs));
+  std::erase_if(joints, [&](const Joint& each) { return !seconds.insert(each.product).second; });
+  ASSERT_LT(std::ranges::count_if(joints, [](const Joint& each) { return each.pair.has_value(); }),
+            std::ssize(program.pairs()));
+
+  ASSERT_OK(join(*context_, program, joints));
   ASSERT_OK_AND_ASSIGN(std::vector<float> expected, logits_of(apart));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> got, logits_of(program));
   EXPECT_EQ(expected, got);
@@ -131,10 +155,10 @@ TEST_P(Join, ShowsTapsWhatIsHandedOver) {
   const Looks looks = looks_of(context_->plan, Everything());
   ASSERT_OK_AND_ASSIGN(DecodeProgram joined, DecodeProgram::create(*context_, looks));
   ASSERT_OK_AND_ASSIGN(const DecodeProgram apart, DecodeProgram::create(*context_, looks));
-  const std::vector<ShapedPair> pairs = pairs_to_join(*context_, joined);
-  if (pairs.empty()) GTEST_SKIP() << "experts whose results are shown one by one hand nothing over";
-  EXPECT_TRUE(std::ranges::any_of(pairs, [](const auto& each) { return each.pair.keeps; }));
-  ASSERT_OK(join_pairs(*context_, joined, pairs));
+  const std::vector<Joint> joints = all_joints(*context_, joined);
+  if (joints.empty()) GTEST_SKIP() << "experts whose results are shown one by one hand nothing over";
+  EXPECT_TRUE(std::ranges::any_of(joints, [](const Joint& each) { return each.pair && each.pair->keeps; }));
+  ASSERT_OK(join(*context_, joined, joints));
   ASSERT_LT(joined.dispatches(0), apart.dispatches(0));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, shown(apart));
   // A software adapter may give up waiting: see logits_of().
@@ -147,8 +171,13 @@ TEST_P(Join, ShowsTapsWhatIsHandedOver) {
   EXPECT_TRUE(got == expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Join, ::testing::Values("llama", "gemma3", "qwen3", "mixtral"),
-                         [](const auto& family) { return std::string(family.param); });
+INSTANTIATE_TEST_SUITE_P(Families, Join,
+                         ::testing::Values(JoinCase{"llama"}, JoinCase{"gemma3"}, JoinCase{"qwen3"},
+                                           JoinCase{"mixtral"}, JoinCase{"llama", true},
+                                           JoinCase{"gemma3", true}),
+                         [](const auto& info) {
+                           return std::string(info.param.family) + (info.param.mixed ? "_mixed" : "");
+                         });
 
 }  // namespace
 }  // namespace doppler::gpu

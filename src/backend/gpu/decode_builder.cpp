@@ -129,6 +129,7 @@ void DecodeBuilder::go_back(Mark mark) {
   program_.head_greedy_.resize(mark.greedy_head);
   program_.sites_.resize(mark.sites);
   std::erase_if(program_.pairs_, [&](const auto& pair) { return pair.second >= mark.sites; });
+  std::erase_if(program_.besides_, [&](const auto& beside) { return beside.other >= mark.sites; });
   values_.restore(std::move(mark.values));
   blocks_ = std::move(mark.blocks);
 }

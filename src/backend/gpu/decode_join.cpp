@@ -8,33 +8,16 @@
 #include <set>
 
 #include "backend/gpu/shader_values.h"
-#include "backend/gpu/tune.h"
 
 namespace doppler::gpu {
 namespace {
 
 using Pair = DecodeProgram::Pair;
+using Beside = DecodeProgram::Beside;
 
 // Where Context::tuned has the shape of a pair's second product.
 std::string second_key(const std::string& pair_key) {
   return pair_key + ", second";
-}
-
-// Threads of a workgroup that has the first product in that shape.
-std::uint32_t threads_of(const GemvSite& first, const GemvShape& shape) {
-  return shape.threads() * std::max(1u, first.sums_places ? first.places : 1u);
-}
-
-// Names of bindings as #module makes them; a Bound refers to its name.
-std::string_view name_in_module(std::string_view module, std::string_view name) {
-  static system::Mutex mutex;
-  static std::set<std::string> names;
-  const system::Lock lock(mutex);
-  return *names.insert(fmt::format("{}_{}", module, name)).first;
-}
-
-const Bound& bound_of(const GemvSite& site, std::string_view name) {
-  return *std::ranges::find(site.buffers, name, &Bound::name);
 }
 
 // Shapes of the first product for workgroups of so many threads, the one that looks best first. In it a
@@ -61,100 +44,6 @@ std::vector<GemvShape> first_shapes(const GemvSite& first, std::uint32_t threads
   std::ranges::stable_sort(shapes, {}, distance);
   return shapes;
 }
-
-// Whether neither writes what the other reads, but for what is handed over.
-bool are_apart(const DecodeProgram& program, const Pair& pair) {
-  static constexpr std::string_view kWritten[] = {
-      "out",     "out8",     "outs",     "carried",   "gate_out",   "up_out",       "act_out",
-      "normed8", "post_out", "attn_out", "parts_out", "normed_out", "normed_scales"};
-  const auto writes = [](const Bound& bound) {
-    return std::ranges::find(kWritten, bound.name) != std::end(kWritten);
-  };
-  for (const Bound& a : program.sites()[pair.first].buffers) {
-    for (const Bound& b : program.sites()[pair.second].buffers) {
-      const bool handed = a.name == "out" && b.name == "branch";
-      if (a.buffer.raw() == b.buffer.raw() && !handed && (writes(a) || writes(b))) return false;
-    }
-  }
-  return true;
-}
-
-// A pair as one dispatch: its kernel, what is bound, and its workgroups.
-struct Joined {
-  KernelSource source;
-  std::vector<Bound> buffers;
-  Workgroups groups;
-};
-
-Joined joined_parts(const DecodeProgram& program, const ShapedPair& shaped, const Bound& cleared) {
-  const Pair& pair = shaped.pair;
-  const GemvSite& first = program.sites()[pair.first];
-  const GemvShape& shape = shaped.first;
-  GemvSite second = program.sites()[pair.second];
-  second.shape = shaped.second;
-  ShaderValues values;
-  const auto add = [&](std::string_view module, const KernelSource& source, std::string_view flag) {
-    for (const auto& [name, value] : source.values) values[fmt::format("{}.{}", module, name)] = value;
-    values[fmt::format("{}.{}", module, flag)] = 1;
-  };
-  add("first", DecodeProgram::source_of(first, shape, 0), "HANDS_OVER");
-  add("second", DecodeProgram::source_of(second, second.shape, 0), "TAKES_OVER");
-  const std::uint32_t groups = ceil_div(first.rows, shape.rows);
-  values["FIRST"] = groups;
-  values["FIRST_ROWS"] = shape.rows;
-  values["HANDED"] = first.rows;
-  values["FIRST_SUMS"] = first.sums_places ? 1 : 0;
-  values["THREADS"] = second.shape.threads();
-  values["TRIES"] = 20000;  // about a microsecond each: far longer than a product takes
-  values["WORDS"] = static_cast<std::int64_t>(cleared.bytes / 4);
-  std::vector<Bound> buffers;
-  for (const Bound& bound : first.buffers) {
-    if (bound.name == "out") continue;
-    buffers.push_back(bound);
-    buffers.back().name = name_in_module("first", bound.name);
-  }
-  for (const Bound& bound : second.buffers) {
-    if (bound.name == "branch") continue;
-    buffers.push_back(bound);
-    buffers.back().name = name_in_module("second", bound.name);
-  }
-  if (pair.keeps) {
-    values["second.KEEPS"] = 1;
-    buffers.push_back(bound_of(first, "out"));
-    buffers.back().name = name_in_module("second", "branch_out");
-  }
-  buffers.push_back(pair.handed);
-  buffers.push_back(cleared);
-  buffers.back().name = "cleared";
-  return {{"joined.wgsl", std::move(values)}, std::move(buffers), {groups + second.groups(), 1, 1}};
-}
-
-// Errors: kUnsupported where the device cannot bind it.
-Result<FixedDispatch> joined(Context& context, const DecodeProgram& program, const ShapedPair& pair,
-                             const Bound& cleared) {
-  const Joined parts = joined_parts(program, pair, cleared);
-  DOPPLER_ASSIGN(auto kernel, context.kernels.get(parts.source.file, parts.source.values));
-  DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), parts.buffers));
-  return FixedDispatch{std::move(bound), parts.groups};
-}
-
-// What pairs hand over, one after the other as a token runs them: pairs with one second lie in the same
-// place.
-class Places {
- public:
-  explicit Places(std::span<const Pair> pairs) {
-    for (const Pair& pair : pairs) places_[pair.second] = pair.handed;
-  }
-  // There must be others than the own, which is cleared while they are used.
-  bool enough() const { return places_.size() > 1; }
-  const Bound& before(const Pair& pair) const {
-    const auto own = places_.find(pair.second);
-    return own == places_.begin() ? places_.rbegin()->second : std::prev(own)->second;
-  }
-
- private:
-  std::map<std::size_t, Bound> places_;  // by the second's number, which grows along a token
-};
 
 // Workgroups from which on so many wait that what they ask for slows the others down.
 constexpr std::uint32_t kManyWaiting = 64;
@@ -201,27 +90,34 @@ std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& secon
 // The shapes that are measured for a pair. Each is a kernel that the driver takes some 0.1 s for: where many
 // wait (half as many by now), with one shape of the first; where few do it is the first that takes the time,
 // so with all.
-std::vector<ShapedPair> shapes_to_measure(const Limits& limits, const DecodeProgram& program,
-                                          const Pair& pair) {
+std::vector<Joint> joints_to_measure(const Limits& limits, const DecodeProgram& program, const Pair& pair) {
   const GemvSite &first = program.sites()[pair.first], &second = program.sites()[pair.second];
-  std::vector<ShapedPair> shaped;
+  std::vector<Joint> joints;
   for (const GemvShape& second_shape : second_shapes(limits, second)) {
     std::vector<GemvShape> shapes = first_shapes(first, second_shape.threads());
     if (ceil_div(second.rows, second_shape.rows) > kManyWaiting / 2 && shapes.size() > 1) shapes.resize(1);
-    for (const GemvShape& shape : shapes) shaped.push_back({pair, shape, second_shape});
+    for (const GemvShape& shape : shapes)
+      joints.push_back({.product = pair.second, .pair = pair, .first = shape, .second = second_shape});
   }
-  return shaped;
+  return joints;
 }
 
-// All pairs of one key as one dispatch each, the products in those shapes.
+std::vector<Joint> in_shapes_of(const Joint& shaped, std::span<const Pair> pairs) {
+  std::vector<Joint> joints(pairs.size(), shaped);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    joints[i].product = pairs[i].second;
+    joints[i].pair = pairs[i];
+  }
+  return joints;
+}
+
+// One dispatch each, as if a token had no others.
 Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProgram& program,
-                                              std::span<const Pair> pairs, const GemvShape& shape,
-                                              const GemvShape& second_shape) {
-  const Places places(pairs);
+                                              std::span<const Joint> joints) {
+  const Places places(joints);
   std::vector<FixedDispatch> dispatches;
-  for (const Pair& pair : pairs) {
-    DOPPLER_ASSIGN(FixedDispatch made,
-                   joined(context, program, {pair, shape, second_shape}, places.before(pair)));
+  for (const Joint& joint : joints) {
+    DOPPLER_ASSIGN(FixedDispatch made, joined_dispatch(context, program, joint, places));
     dispatches.push_back(std::move(made));
   }
   return dispatches;
@@ -229,6 +125,8 @@ Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProg
 
 // Seconds of measuring one candidate.
 constexpr double kJoinSeconds = 0.006;
+// A gain of less than two percent is noise.
+constexpr double kGain = 0.98;
 
 // Measures pairs of one key: apart, which is the first row, then joined in each of the shapes.
 Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& program,
@@ -241,8 +139,8 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
   }
   const std::uint64_t bytes = first.bytes + second.bytes;
   std::vector<TuneRow> rows = {{.key = program.key_of(pairs[0]), .bytes = bytes}};
-  for (const ShapedPair& each : shapes_to_measure(context.device->limits(), program, pairs[0])) {
-    auto made = all_joined(context, program, pairs, each.first, each.second);
+  for (const Joint& each : joints_to_measure(context.device->limits(), program, pairs[0])) {
+    auto made = all_joined(context, program, in_shapes_of(each, pairs));
     if (!made && made.error().code != ErrorCode::kUnsupported)
       return std::unexpected(std::move(made).error());
     if (!made) continue;
@@ -264,10 +162,10 @@ std::vector<KernelSource> sources_of(const Limits& limits, const DecodeProgram& 
                                      const Family& family) {
   std::vector<KernelSource> sources;
   for (const auto& [key, pairs] : family) {
-    const Places places(pairs);
-    for (const Pair& pair : pairs) {
-      for (const ShapedPair& each : shapes_to_measure(limits, program, pair))
-        sources.push_back(joined_parts(program, each, places.before(pair)).source);
+    for (const Joint& each : joints_to_measure(limits, program, pairs[0])) {
+      const std::vector<Joint> joints = in_shapes_of(each, pairs);
+      const Places places(joints);
+      for (const Joint& joint : joints) sources.push_back(joined_source(program, joint, places));
     }
   }
   return sources;
@@ -286,8 +184,7 @@ Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& progr
     seconds_apart += measured[0].seconds;
     rows.insert(rows.end(), measured.begin(), measured.end());
   }
-  // The shape of the second that is best for all keys together; a gain of less than two percent is noise.
-  constexpr double kGain = 0.98;
+  // The shape of the second that is best for all keys together.
   double least = kGain * seconds_apart;
   std::vector<std::size_t> best;
   for (const GemvShape& second : second_shapes(limits, program.sites()[family.begin()->second[0].second])) {
@@ -318,46 +215,15 @@ Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& progr
   return rows;
 }
 
-}  // namespace
-
-Status join_pairs(Context& context, DecodeProgram& program, std::span<const ShapedPair> wanted) {
-  std::vector<ShapedPair> shaped;
-  std::vector<Pair> pairs;
-  for (const ShapedPair& each : wanted) {
-    const auto same_second = [&](const Pair& other) { return other.second == each.pair.second; };
-    if (std::ranges::count_if(wanted, same_second, &ShapedPair::pair) !=
-        std::ranges::count_if(program.pairs(), same_second))
-      continue;
-    shaped.push_back(each);
-    pairs.push_back(each.pair);
-  }
-  const Places places(pairs);
-  if (!places.enough()) return {};
-  for (const ShapedPair& each : shaped) {
-    DOPPLER_ASSIGN(FixedDispatch made, joined(context, program, each, places.before(each.pair)));
-    program.join(each.pair, std::move(made));
-  }
-  return program.clear_handed(*context.device);
-}
-
-bool can_join(const Device& device) {
-  // Sorensen et al., "Specifying and testing GPU workgroup progress models" (2021): workgroups that have
-  // begun go on, and begin in their order, on GPUs of these; not so on Apple's and Arm's.
-  constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kIntel = 0x8086;
-  const std::uint32_t vendor = device.adapter().vendor_id;
-  return !device.adapter().software() && !device.options().poison &&
-         (vendor == kNvidia || vendor == kAmd || vendor == kIntel);
-}
-
-Result<std::vector<TuneRow>> join_products(Context& context, DecodeProgram& program, bool measures) {
-  std::vector<TuneRow> rows;
-  if (!can_join(*context.device)) return rows;
+// The pairs that are faster as one dispatch, in the shapes in which they are.
+Result<std::vector<Joint>> join_pairs(Context& context, const DecodeProgram& program, bool measures,
+                                      std::vector<TuneRow>& rows) {
   std::map<std::string, Family> families;  // by the second's key
   for (const Pair& pair : program.pairs()) {
     const GemvSite& second = program.sites()[pair.second];
     if (are_apart(program, pair)) families[second.key()][program.key_of(pair)].push_back(pair);
   }
-  std::vector<ShapedPair> taken;
+  std::vector<Joint> taken;
   for (auto& [second, family] : families) {
     std::erase_if(family, [](const auto& each) { return each.second.size() < 2; });
     const auto is_known = [&](const auto& each) {
@@ -377,22 +243,174 @@ Result<std::vector<TuneRow>> join_products(Context& context, DecodeProgram& prog
     };
     if (!std::ranges::all_of(family, is_joined)) continue;
     for (const auto& [key, pairs] : family) {
-      for (const Pair& pair : pairs)
-        taken.push_back({pair, context.tuned[key].shape, context.tuned[second_key(key)].shape});
+      for (const Pair& pair : pairs) {
+        taken.push_back({.product = pair.second,
+                         .pair = pair,
+                         .first = context.tuned[key].shape,
+                         .second = context.tuned[second_key(key)].shape});
+      }
     }
   }
-  DOPPLER_TRY(join_pairs(context, program, taken));
+  return taken;
+}
+
+// --- products beside one another
+
+using Joints = std::map<std::string, std::vector<Joint>>;  // by what Context::tuned knows them as
+
+std::string beside_key(const DecodeProgram& program, const Joint& joint) {
+  return program.key_of(*joint.beside) + (joint.pair ? ", pair" : "");
+}
+
+// What is in one dispatch with a product already, or the product by itself, if need be with more rows, so
+// that the one beside it has its own in few workgroups.
+Joint before(const Device& device, const DecodeProgram& program, std::span<const Joint> joints,
+             std::size_t product) {
+  constexpr std::uint32_t kEnough = 256, kMostRows = 64;
+  const auto found = std::ranges::find(joints, product, &Joint::product);
+  if (found != joints.end()) return *found;
+  const std::uint32_t most = std::min<std::uint32_t>(device.limits().workgroup_invocations, 1024);
+  GemvShape shape = program.sites()[product].shape;
+  while (shape.threads() < kEnough && shape.threads() * 2 <= most && shape.rows * 2 <= kMostRows)
+    shape.rows *= 2;
+  return {.product = product, .pair = {}, .beside = {}, .first = {}, .second = shape, .third = {}};
+}
+
+// Products with the ones beside them. Of more than two formats two are together.
+Joints with_besides(const Device& device, const DecodeProgram& program, std::span<const Joint> joints) {
+  Joints found;
+  std::set<std::size_t> taken;
+  for (const Beside& beside : program.besides()) {
+    if (!are_apart(program, beside) || taken.contains(beside.product)) continue;
+    Joint joint = before(device, program, joints, beside.product);
+    const std::vector<GemvShape> shapes = first_shapes(program.sites()[beside.other], joint.second.threads());
+    if (shapes.empty()) continue;
+    joint.beside = beside;
+    joint.third = shapes.front();
+    taken.insert(beside.other);
+    found[beside_key(program, joint)].push_back(joint);
+  }
+  return found;
+}
+
+// Measures whether products beside one another are faster in one dispatch, where what is before them is in
+// one or is not, and keeps it in Context::tuned by that key.
+Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& program, const std::string& key,
+                                    std::span<const Joint> joints) {
+  const Places places(joints);
+  std::vector<std::vector<FixedDispatch>> lists(1);
+  for (Joint joint : joints) {
+    const std::size_t other = program.sites()[joint.beside->other].index;
+    lists[0].push_back(program.body()[program.sites()[joint.product].index]);
+    joint.beside.reset();
+    if (joint.pair) {
+      DOPPLER_ASSIGN(lists[0].back(), joined_dispatch(context, program, joint, places));
+    }
+    lists[0].push_back(program.body()[other]);
+  }
+  std::vector<TuneRow> rows = {{.key = key}};
+  auto made = all_joined(context, program, joints);
+  if (!made && made.error().code != ErrorCode::kUnsupported) return std::unexpected(std::move(made).error());
+  if (made) {
+    rows.push_back({.key = key, .shape = joints[0].second, .second = joints[0].third});
+    lists.push_back(std::move(*made));
+  }
+  DOPPLER_ASSIGN(const std::vector<double> seconds, time_awake(context, lists, kJoinSeconds));
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].seconds = seconds[i] * (i == 0 ? 2 : 1);
+  const bool joins = made && rows[1].seconds < kGain * rows[0].seconds;
+  rows[joins ? 1 : 0].chosen = true;
+  context.tuned[key] = {joints[0].second, joins ? 1u : 0u};
   return rows;
 }
 
-std::vector<ShapedPair> pairs_to_join(const Context& context, const DecodeProgram& program) {
-  std::vector<ShapedPair> pairs;
+void add_to(std::vector<Joint>& joints, const Joint& added) {
+  const auto found = std::ranges::find(joints, added.product, &Joint::product);
+  if (found != joints.end()) {
+    *found = added;
+  } else {
+    joints.push_back(added);
+  }
+}
+
+// Adds to the joints the products beside theirs, or makes them one, where that is faster.
+Status join_besides(Context& context, const DecodeProgram& program, bool measures, std::vector<Joint>& joints,
+                    std::vector<TuneRow>& rows) {
+  Joints found = with_besides(*context.device, program, joints);
+  std::erase_if(found, [&](const auto& each) {
+    return each.second.size() < 2 || (!measures && !context.tuned.contains(each.first));
+  });
+  std::vector<KernelSource> sources;
+  for (const auto& [key, together] : found) {
+    if (context.tuned.contains(key)) continue;
+    const Places places(together);
+    for (const Joint& joint : together) sources.push_back(joined_source(program, joint, places));
+  }
+  if (!sources.empty()) DOPPLER_TRY(prepare_awake(context, sources, program.body()));
+  for (const auto& [key, together] : found) {
+    if (!context.tuned.contains(key)) {
+      DOPPLER_ASSIGN(const std::vector<TuneRow> measured, choose(context, program, key, together));
+      rows.insert(rows.end(), measured.begin(), measured.end());
+    }
+    const TunedShape& tuned = context.tuned[key];
+    for (const Joint& joint : together) {
+      if (tuned.head_groups != 0 && tuned.shape == joint.second) add_to(joints, joint);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status join(Context& context, DecodeProgram& program, std::span<const Joint> wanted) {
+  std::vector<Joint> joints;
+  for (const Joint& each : wanted) {
+    const auto has_second = [&](const Pair& other) { return other.second == each.product; };
+    const auto wants_second = [&](const Joint& other) { return other.pair && has_second(*other.pair); };
+    if (each.pair &&
+        std::ranges::count_if(wanted, wants_second) != std::ranges::count_if(program.pairs(), has_second))
+      continue;
+    joints.push_back(each);
+  }
+  if (!Places(joints).enough())
+    std::erase_if(joints, [](const Joint& joint) { return joint.pair.has_value(); });
+  const Places places(joints);
+  for (const Joint& joint : joints) {
+    DOPPLER_ASSIGN(FixedDispatch made, joined_dispatch(context, program, joint, places));
+    program.join(joint.pair ? &*joint.pair : nullptr, joint.beside ? &*joint.beside : nullptr,
+                 std::move(made));
+  }
+  return program.clear_handed(*context.device);
+}
+
+bool can_join(const Device& device) {
+  // Sorensen et al., "Specifying and testing GPU workgroup progress models" (2021): workgroups that have
+  // begun go on, and begin in their order, on GPUs of these; not so on Apple's and Arm's.
+  constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kIntel = 0x8086;
+  const std::uint32_t vendor = device.adapter().vendor_id;
+  return !device.adapter().software() && !device.options().poison &&
+         (vendor == kNvidia || vendor == kAmd || vendor == kIntel);
+}
+
+Result<std::vector<TuneRow>> join_kernels(Context& context, DecodeProgram& program, bool measures) {
+  std::vector<TuneRow> rows;
+  if (!can_join(*context.device)) return rows;
+  DOPPLER_ASSIGN(std::vector<Joint> joints, join_pairs(context, program, measures, rows));
+  DOPPLER_TRY(join_besides(context, program, measures, joints, rows));
+  DOPPLER_TRY(join(context, program, joints));
+  return rows;
+}
+
+std::vector<Joint> all_joints(const Context& context, const DecodeProgram& program) {
+  std::vector<Joint> joints;
   for (const Pair& pair : program.pairs()) {
     if (!are_apart(program, pair)) continue;
-    const std::vector<ShapedPair> shaped = shapes_to_measure(context.device->limits(), program, pair);
-    if (!shaped.empty()) pairs.push_back(shaped.back());
+    const std::vector<Joint> shaped = joints_to_measure(context.device->limits(), program, pair);
+    if (!shaped.empty()) joints.push_back(shaped.back());
   }
-  return pairs;
+  for (const auto& [key, found] : with_besides(*context.device, program, joints)) {
+    for (const Joint& joint : found) add_to(joints, joint);
+  }
+  return joints;
 }
 
 std::size_t forget_joined(Context& context, const DecodeProgram& program) {
@@ -400,6 +418,10 @@ std::size_t forget_joined(Context& context, const DecodeProgram& program) {
   for (const Pair& pair : program.pairs()) {
     const std::string key = program.key_of(pair);
     forgotten += context.tuned.erase(key) + context.tuned.erase(second_key(key));
+  }
+  for (const Beside& beside : program.besides()) {
+    const std::string key = program.key_of(beside);
+    forgotten += context.tuned.erase(key) + context.tuned.erase(key + ", pair");
   }
   return forgotten;
 }

@@ -81,6 +81,8 @@ Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& g
           stores ? sites_that_hand_over(group) : std::vector<std::size_t>();
       DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
       if (!before.empty()) DOPPLER_TRY(add_pairs(before, branch_of(group)));
+      const std::size_t last = program_.sites_.size() - 1;
+      if (!stores && !gated) program_.besides_.push_back({last - 1, last});
     }
   }
   return {};

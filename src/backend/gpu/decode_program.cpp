@@ -149,28 +149,37 @@ std::string DecodeProgram::key_of(const Pair& pair) const {
   return fmt::format("{} + {}", sites_[pair.first].key(), sites_[pair.second].key());
 }
 
+std::string DecodeProgram::key_of(const Beside& beside) const {
+  return fmt::format("{} beside {}", sites_[beside.product].key(), sites_[beside.other].key());
+}
+
 Status DecodeProgram::clear_handed(Device& device) const {
-  for (const Pair& pair : pairs_) {
-    if (!joined_.contains(sites_[pair.first].index)) continue;
-    const Bound& handed = pair.handed;
+  for (const Bound& handed : handed_)
     DOPPLER_TRY(device.write(handed.buffer, handed.offset, std::vector<std::byte>(handed.bytes)));
-  }
   return {};
 }
 
-void DecodeProgram::join(const Pair& pair, FixedDispatch dispatch) {
-  joined_[sites_[pair.first].index] = {sites_[pair.second].index, std::move(dispatch)};
+void DecodeProgram::join(const Pair* pair, const Beside* beside, FixedDispatch dispatch) {
+  const std::size_t second = sites_[pair != nullptr ? pair->second : beside->product].index;
+  const std::size_t last = beside != nullptr ? sites_[beside->other].index : second;
+  if (pair != nullptr) handed_.push_back(pair->handed);
+  joined_[pair != nullptr ? sites_[pair->first].index : second] = {pair != nullptr ? second : last, last,
+                                                                   std::move(dispatch)};
 }
 
 std::vector<const FixedDispatch*> DecodeProgram::joined_body(std::uint64_t position) const {
   std::vector<const FixedDispatch*> dispatches;
-  const Joined* begun = nullptr;  // by the dispatch just before
+  const Joined* begun = nullptr;  // by the dispatch just before, or with it
+  bool joins = false;             // that one dispatch is in use
   each_of_body(position, [&](std::size_t i) {
-    if (begun != nullptr && begun->second == i) {
+    if (begun != nullptr && i == begun->second) {
       dispatches.back() = &begun->dispatch;
-    } else {
+      joins = true;
+    } else if (!joins) {
       dispatches.push_back(&body_[i]);
     }
+    if (joins && i < begun->last) return;
+    joins = false;
     const auto found = joined_.find(i);
     begun = found == joined_.end() ? nullptr : &found->second;
   });

@@ -126,10 +126,18 @@ class DecodeProgram {
     bool keeps = false;
   };
   const std::vector<Pair>& pairs() const { return pairs_; }
-  // Names the pair's kind and size, as GemvSite::key() does a site's.
+  // Numbers of two sites, one right after the other, that multiply the same by matrices of several formats:
+  // neither reads what the other leaves.
+  struct Beside {
+    std::size_t product, other;
+  };
+  const std::vector<Beside>& besides() const { return besides_; }
+  // Names kind and size, as GemvSite::key() does a site's.
   std::string key_of(const Pair& pair) const;
-  // One dispatch for both, from now on, where a token runs one right after the other.
-  void join(const Pair& pair, FixedDispatch dispatch);
+  std::string key_of(const Beside& beside) const;
+  // One dispatch, from now on, for a pair (where a token runs one right after the other), for products beside
+  // one another, or for a pair with what is beside its second; either may be null.
+  void join(const Pair* pair, const Beside* beside, FixedDispatch dispatch);
   // Makes all that joined pairs have handed over 0 again: whole tokens leave it so, anything else that runs
   // their dispatches does not.
   Status clear_handed(Device& device) const;
@@ -153,11 +161,15 @@ class DecodeProgram {
   std::vector<ByPosition> by_position_;  // in the order of the body
   std::vector<GemvSite> sites_;
   std::vector<Pair> pairs_;
+  std::vector<Beside> besides_;
+  // One dispatch for some of the body's, by their numbers: the first, which is the key, `second` if that is
+  // what a token runs next, and those behind it up to `last`.
   struct Joined {
-    std::size_t second;  // among the body's dispatches
+    std::size_t second, last;
     FixedDispatch dispatch;
   };
-  std::map<std::size_t, Joined> joined_;  // by the first's number among the body's dispatches
+  std::map<std::size_t, Joined> joined_;
+  std::vector<Bound> handed_;  // what they hand over
   std::vector<Declined> declined_;
   FixedDispatch next_greedy_, next_chosen_;
   ShaderValues next_values_;  // of next_greedy_

@@ -29,7 +29,8 @@ constexpr auto kChoices = std::to_array<std::string_view>({"ACT",         "R",  
 constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",
                                        "nibbles", "5 bits", "6 bits", "floats of 4 bits"};
 
-// Titles of the decode program's kernels: matched by file and, for gemv.wgsl, by what it fuses.
+// Titles of the decode program's kernels: matched by file and, for gemv.wgsl, by what it fuses; for
+// joined.wgsl `pro` says whether a product waits for another one, and `epi` is that of the one that waits.
 struct FusedTitle {
   std::string_view file;
   int pro, epi;  // -1: any
@@ -45,8 +46,9 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"gated_norm.wgsl", -1, -1, "norm, gate"},
     {"gemv.wgsl", 2, 0, "attention's splits, output"},
     {"gemv.wgsl", 1, 1, "norm, gate, up, activation"},
-    {"joined.wgsl", -1, 0, "output or down, then norm, q, k, v"},
-    {"joined.wgsl", -1, 1, "output or down, then norm, gate, up, activation"},
+    {"joined.wgsl", 0, 0, "norm, q, k, v in several formats"},
+    {"joined.wgsl", 1, 0, "output or down, then norm, q, k, v"},
+    {"joined.wgsl", 1, 1, "output or down, then norm, gate, up, activation"},
     {"quantise.wgsl", -1, -1, "activations to 8 bits"},
     {"gemv.wgsl", 0, 0, "down, or output of splits put together"},
     {"gemv.wgsl", 0, 1, "gate, up, activation"},
@@ -142,7 +144,8 @@ KernelLabel KernelLabel::module(std::string_view name) const {
 
 std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
   const auto value = [&](std::string_view name) { return static_cast<std::uint64_t>(get(name)); };
-  if (file == "joined.wgsl") return module("first").bytes(length) + module("second").bytes(length);
+  if (file == "joined.wgsl")
+    return module("first").bytes(length) + module("second").bytes(length) + module("third").bytes(length);
   if (has("FORM")) {
     const WeightFormat format{static_cast<CodeForm>(get("FORM")), static_cast<ScaleForm>(get("SCALES"))};
     const std::uint64_t row = format.row_bytes(static_cast<std::uint32_t>(value("UNITS_K")));
@@ -158,10 +161,11 @@ std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
 
 std::string fused_title(std::string_view text) {
   const KernelLabel label(text);
-  const std::int64_t epi = label.get(label.file == "joined.wgsl" ? "second.EPI" : "EPI");
+  const bool joined = label.file == "joined.wgsl";
+  const std::int64_t epi = label.get(joined ? "second.EPI" : "EPI");
+  const std::int64_t pro = joined ? std::min<std::int64_t>(label.get("FIRST"), 1) : label.get("PRO");
   for (const FusedTitle& t : kFused) {
-    const bool same =
-        t.file == label.file && (t.pro < 0 || t.pro == label.get("PRO")) && (t.epi < 0 || t.epi == epi);
+    const bool same = t.file == label.file && (t.pro < 0 || t.pro == pro) && (t.epi < 0 || t.epi == epi);
     if (same) return fmt::format("decode: {}", t.title);
   }
   return fmt::format("decode: {}", label.file);

@@ -37,6 +37,15 @@ Result<ShaderValues> split_attention_shape(const Context& context, const Attenti
   return fail(ErrorCode::kUnsupported, "{} heads of {} fit no workgroup", a.heads, a.head_dim);
 }
 
+std::uint32_t heads_each(const AttentionParams& a) {
+  const std::uint32_t shared = a.heads / a.kv_heads;
+  std::uint32_t each = shared;
+  for (std::uint32_t fewer = shared; fewer >= 1; --fewer) {
+    if (shared % fewer == 0 && a.heads / fewer * most_splits(a) <= kAttentionGroups) each = fewer;
+  }
+  return each;
+}
+
 std::array<ValueId, 3> heads_of(const Plan& plan, const OpGroup& group) {
   const Op& op = *group.op(plan, Part::kAttention);
   const auto first_of = [&](Part norm, Part rope, ValueId otherwise) {

@@ -48,7 +48,7 @@ Result<TokenRunner> TokenRunner::create(Context& context, ShapeChoice choice) {
   {
     const Stopwatch tuning(loading.tuning);
     if (choice.measured) DOPPLER_TRY(measure_shapes(context, program));
-    DOPPLER_TRY(join_products(context, program, choice.measured));
+    DOPPLER_TRY(join_kernels(context, program, choice.measured));
   }
   // The candidates' kernels count as kernels.
   loading.tuning -= loading.compiling - before.compiling + loading.checking - before.checking;
@@ -92,7 +92,7 @@ Result<const DecodeProgram*> TokenRunner::program_for(const Tap* tap) {
   auto made = DecodeProgram::create(*context_, looks, &program_);
   if (!made && made.error().code != ErrorCode::kUnsupported) return std::unexpected(std::move(made).error());
   looks_ = std::move(looks);
-  if (made) DOPPLER_TRY(join_products(*context_, *made, false));
+  if (made) DOPPLER_TRY(join_kernels(*context_, *made, false));
   if (made) looking_ = std::make_unique<DecodeProgram>(std::move(*made));
   return looking_.get();
 }

@@ -1,7 +1,7 @@
-// Attention of one new token of each sequence: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes one
-// KV head with the G query heads that share it, and every WORKGROUPS-th split of the sequence (splits.wgsl); combined.wgsl
+// Attention of one new token of each sequence: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes
+// G query heads that share a KV head (HEADS_EACH, or all that do), and every WORKGROUPS-th split of the sequence (splits.wgsl); combined.wgsl
 // puts the parts together. A position's score is made by LP threads, a quad of dimensions of the values by one of
-// QUADS threads, in PG groups of positions. Workgroups: x WORKGROUPS, y over KV heads, z over tokens.
+// QUADS threads, in PG groups of positions. Workgroups: x WORKGROUPS, y over groups of G heads, z over tokens.
 // Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
 //
 // Template values (decode_attention.cpp):
@@ -39,10 +39,12 @@
 #if EMIT_ROPE || EMIT_NORM
 @group(0) @binding(8) var<storage, read_write> looked : array<vec4f>;  // q_rope, k_rope, q_norm, k_norm
 #endif
-// G query heads of a KV head; AT_ONCE positions scored at a time, PASSES of them a chunk; V_LOADS positions of a chunk
+// G query heads of a workgroup, SHARES workgroups of a KV head; AT_ONCE positions scored at a time, PASSES of them a chunk; V_LOADS positions of a chunk
 // whose values a thread takes; K_VECS elements of a key, K_LOADS of them a thread; QUAD_ROUNDS quads of a head a thread
 // of a team.
-#define G HEADS / KV_HEADS
+#default HEADS_EACH HEADS / KV_HEADS
+#define G HEADS_EACH
+#define SHARES HEADS / KV_HEADS / G
 #define QUADS DIM / 4
 #define THREADS QUADS * PG
 #define AT_ONCE THREADS / LP
@@ -103,10 +105,10 @@ fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4
 }
 #endif
 
-// One head's rotated vector from the projections, by the threads of one team: query head h of the G, or the key
+// One head's rotated vector from the projections, by the threads of one team: query head h of the G from first_head on, or the key
 // (h == G; beyond: nothing is left), of the token whose row of qkv begins at from_x. is_owner: this workgroup has the newest position, and stores what is emitted. All loads come first:
 // for quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
-fn prepare_head(turn_of : u32, kv_head : u32, position : u32, t : u32, is_owner : bool, from_x : u32) {
+fn prepare_head(turn_of : u32, first_head : u32, kv_head : u32, position : u32, t : u32, is_owner : bool, from_x : u32) {
   let lane = t % ${TEAM}u;
 #if TOGETHER
   let h = min(turn_of, ${G}u);
@@ -114,7 +116,7 @@ fn prepare_head(turn_of : u32, kv_head : u32, position : u32, t : u32, is_owner 
   let h = turn_of;
 #endif
   let is_key = h == ${G}u;
-  let head = select(kv_head * ${G}u + h, kv_head, is_key);
+  let head = select(first_head + h, kv_head, is_key);
   let at = from_x + select(${Q_OFFSET / 4}u, ${K_OFFSET / 4}u, is_key) + head * ${QUADS}u;
   let weights_at = select(0u, ${QUADS}u, is_key);
   var square = 0.0;
@@ -204,7 +206,8 @@ fn prepare_head(turn_of : u32, kv_head : u32, position : u32, t : u32, is_owner 
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
-  let kv_head = group.y;
+  let first_head = group.y * ${G}u;
+  let kv_head = group.y / ${SHARES}u;
 #if MANY
   let token = group.z;
   let from_x = token * ${QKV_STRIDE / 4}u;
@@ -249,18 +252,18 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 
 #if TOGETHER
   for (var h = 0u; h <= ${G}u; h += ${TEAMS}u) {
-    prepare_head(h + team, kv_head, position, t, is_owner, from_x);
+    prepare_head(h + team, first_head, kv_head, position, t, is_owner, from_x);
   }
 #else
   for (var h = team; h <= ${G}u; h += ${TEAMS}u) {
-    prepare_head(h, kv_head, position, t, is_owner, from_x);
+    prepare_head(h, first_head, kv_head, position, t, is_owner, from_x);
   }
 #endif
   if (t < ${QUADS}u) {
     sv[t] = as_cached(qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
   }
   workgroupBarrier();
-  if (is_owner) {
+  if (is_owner && group.y % ${SHARES}u == 0u) {
     let row = cache_row(slot, kv_head, position);
 #if KV_HALF
     if (t < ${DIM / 8}u) {
@@ -336,7 +339,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       s${h} = select(capped${h}, s${h}, (bitcast<u32>(s${h}) & 0x7fffffffu) > 0x7f800000u);
 #endif
 #if ALIBI
-      s${h} += alibi(kv_head * ${G}u + ${h}u, min(base + p${i}, position), position);
+      s${h} += alibi(first_head + ${h}u, min(base + p${i}, position), position);
 #endif
 #endfor
 #if CHUNK % AT_ONCE == 0
@@ -431,13 +434,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for g in 1..PG
     total += sums[h * ${THREADS}u + ${g * QUADS}u + q];
 #endfor
-    let head = token * ${HEADS}u + kv_head * ${G}u + ${b * HEADS_AT_ONCE}u + h;
+    let head = token * ${HEADS}u + first_head + ${b * HEADS_AT_ONCE}u + h;
     parts[(head * ${MOST_SPLITS}u + split) * ${QUADS}u + q] = total;
   }
   workgroupBarrier();
 #endfor
   if (t < ${G}u) {
-    marks[(token * ${HEADS}u + kv_head * ${G}u + t) * ${MOST_SPLITS}u + split] = running[t];
+    marks[(token * ${HEADS}u + first_head + t) * ${MOST_SPLITS}u + split] = running[t];
   }
 #if SEVERAL
   first = later;

@@ -1,14 +1,18 @@
-// Two products in one dispatch, where the second's prologue adds what the first makes to the residual stream: its workgroups load
-// their weights while the first's compute, and there is one launch instead of two. A value that is handed over is its own flag:
+// Kernels of a token in one dispatch: a product whose prologue adds another product's result to the residual stream, which it waits
+// for; products beside one another, which multiply the same by matrices of several formats; or all of these. Workgroups that wait load their weights while
+// the others compute, and there is one launch instead of several. A value that is handed over is its own flag:
 // 0 is none yet (a result that is 0 becomes -0). So no ordering of memory is asked for, only that workgroups of lower
 // numbers begin first, which holds on the GPUs that decode_join.cpp lists. A workgroup that waits in vain gives up with NaN.
 // Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back" (2016).
 //
-// Template values (decode_join.cpp): first.*, second.* those of the products (gemv.wgsl), with HANDS_OVER and TAKES_OVER 1; FIRST workgroups of the
-// first, the others are the second's; THREADS of either; HANDED values that are handed over; WORDS to be cleared; TRIES after which a workgroup gives up; FIRST_ROWS of a workgroup of the first; FIRST_SUMS 1: the first is expert_out.wgsl.
+// Template values (joint.cpp): first.*, second.*, third.* those of the products (gemv.wgsl), with HANDS_OVER and TAKES_OVER 1 where they do; FIRST workgroups of the
+// first, which hands over, or 0; SECOND of the second; BESIDE 1: the others are the third's, which needs what the second does; THREADS of each;
+// with FIRST: HANDED values that are handed over; WORDS to be cleared; TRIES after which a workgroup gives up; FIRST_ROWS of a workgroup of the first; FIRST_SUMS 1: the
+// first is expert_out.wgsl.
 // handed: where they are; cleared: what the dispatch that was like this one before has left, to be 0 when it comes again.
-@group(0) @binding(64) var<storage, read_write> handed : array<atomic<u32>>;
-@group(0) @binding(65) var<storage, read_write> cleared : array<atomic<u32>>;
+#if FIRST
+@group(0) @binding(96) var<storage, read_write> handed : array<atomic<u32>>;
+@group(0) @binding(97) var<storage, read_write> cleared : array<atomic<u32>>;
 
 fn hand_over(at : u32, value : f32) {
   let bits = bitcast<u32>(value);
@@ -42,15 +46,22 @@ fn await_handed(t : u32) {
   }
   workgroupBarrier();
 }
+#endif
+#if FIRST
 #if FIRST_SUMS
 #module first "expert_out.wgsl"
 #else
 #module first "gemv.wgsl"
 #endif
+#endif
 #module second "gemv.wgsl"
+#if BESIDE
+#module third "gemv.wgsl"
+#endif
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+#if FIRST
   if (group.x < ${FIRST}u) {
     first_main(group, t);
     // Who has made the first's result has time: who waits for it has none.
@@ -60,5 +71,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     return;
   }
   waiting = group.x - ${FIRST}u;
+#endif
+#if BESIDE
+  if (group.x >= ${FIRST + SECOND}u) {
+    third_main(vec3u(group.x - ${FIRST + SECOND}u, group.y, group.z), t);
+    return;
+  }
+#endif
   second_main(vec3u(group.x - ${FIRST}u, group.y, group.z), t);
 }
