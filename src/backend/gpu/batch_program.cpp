@@ -123,14 +123,20 @@ Status BatchProgram::record(Context& context, Recorder& recorder, std::size_t be
   return {};
 }
 
-Status BatchProgram::compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step,
-                             const Tap* tap) {
+Result<std::vector<KernelSource>> BatchProgram::missing(Context& context, std::size_t begin, std::size_t end,
+                                                        const StepShape& step, const Tap* tap) {
   std::vector<KernelSource> sources;
   BatchBuilder builder(context, *this, &sources);
   for (std::size_t i = begin; i < end; ++i) {
     const Variant variant = variant_of(context, i, step, tap);
     if (!made_.contains(variant)) DOPPLER_TRY(builder.make(variant));
   }
+  return sources;
+}
+
+Status BatchProgram::compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step,
+                             const Tap* tap) {
+  DOPPLER_ASSIGN(const std::vector<KernelSource> sources, missing(context, begin, end, step, tap));
   return context.kernels.prepare(sources, context.pool);
 }
 

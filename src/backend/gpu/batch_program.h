@@ -63,6 +63,9 @@ class BatchProgram {
   // a kernel is missing, all that ops up to `compiled_end` (0: end) lack are compiled with it.
   Status record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
                 const StepShape& step, const Tap* tap, std::size_t compiled_end = 0);
+  // The kernels that record() would have to compile for these ops.
+  Result<std::vector<KernelSource>> missing(Context& context, std::size_t begin, std::size_t end,
+                                            const StepShape& step, const Tap* tap);
   // One of the two halves of an attention op of which no part is fused with others: the cache is written
   // (`append`), then read.
   Status record_attention(Context& context, Recorder& recorder, std::size_t op, const StepShape& step,
@@ -104,7 +107,7 @@ class BatchProgram {
   bool reads_halves(ValueId id, const StepShape& step) const;
   // Checks the kernels of a step's products on tensor cores; where one is wrong, none is used.
   Status check_halves(Context& context, const StepShape& step);
-  // Compiles the missing kernels of ops [begin, end) at once, on all threads.
+  // Compiles them at once, on all threads.
   Status compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step, const Tap* tap);
 
   ValueBuffers values_;

@@ -174,7 +174,6 @@ std::vector<KernelSource> sources_of(const Limits& limits, const DecodeProgram& 
 // Measures all of them, and keeps in Context::tuned whether they are joined, and in which shapes.
 Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& program, const Family& family) {
   const Limits& limits = context.device->limits();
-  DOPPLER_TRY(prepare_awake(context, sources_of(limits, program, family), program.body()));
   std::vector<TuneRow> rows;
   std::vector<std::size_t> apart;  // rows of each key, behind which lie those of its shapes
   double seconds_apart = 0;
@@ -223,15 +222,23 @@ Result<std::vector<Joint>> join_pairs(Context& context, const DecodeProgram& pro
     const GemvSite& second = program.sites()[pair.second];
     if (are_apart(program, pair)) families[second.key()][program.key_of(pair)].push_back(pair);
   }
-  std::vector<Joint> taken;
-  for (auto& [second, family] : families) {
+  const auto is_known = [&](const auto& each) {
+    return context.tuned.contains(each.first) && context.tuned.contains(second_key(each.first));
+  };
+  for (auto& [second, family] : families)
     std::erase_if(family, [](const auto& each) { return each.second.size() < 2; });
-    const auto is_known = [&](const auto& each) {
-      return context.tuned.contains(each.first) && context.tuned.contains(second_key(each.first));
-    };
-    if (family.empty()) continue;
+  std::erase_if(families, [&](const auto& each) {
+    return each.second.empty() || (!measures && !std::ranges::all_of(each.second, is_known));
+  });
+  std::vector<KernelSource> sources;
+  for (const auto& [second, family] : families) {
+    if (std::ranges::all_of(family, is_known)) continue;
+    std::ranges::move(sources_of(context.device->limits(), program, family), std::back_inserter(sources));
+  }
+  if (!sources.empty()) DOPPLER_TRY(prepare_awake(context, sources, program.body()));
+  std::vector<Joint> taken;
+  for (const auto& [second, family] : families) {
     if (!std::ranges::all_of(family, is_known)) {
-      if (!measures) continue;
       DOPPLER_ASSIGN(const std::vector<TuneRow> measured, choose(context, program, family));
       rows.insert(rows.end(), measured.begin(), measured.end());
     }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <set>
 
@@ -229,17 +230,16 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
   return kernel;
 }
 
-Status KernelCache::compile_all(std::span<Compiled> kernels, ThreadPool& pool,
-                                const std::function<void()>& beside) {
+Status KernelCache::compile_all(std::span<Compiled> kernels, ThreadPool& pool, const Beside& beside) {
   const Stopwatch compiling(device_.loading.compiling);
   std::vector<Status> made(kernels.size());
-  const std::size_t first = beside && pool.used() > 1 ? 1 : 0;
-  pool.parallel_for(kernels.size() + first, 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      if (i < first)
-        beside();
-      else
-        made[i - first] = kernels[i - first].kernel->finish(device_);
+  std::atomic<std::size_t> next = 0;
+  pool.parallel_for(pool.used(), 1, [&](std::size_t begin, std::size_t) {
+    for (;;) {
+      if (begin == 0 && beside && pool.used() > 1) beside();
+      const std::size_t i = next++;
+      if (i >= kernels.size()) return;
+      made[i] = kernels[i].kernel->finish(device_);
     }
   });
   for (Status& status : made) DOPPLER_TRY(std::move(status));
@@ -248,22 +248,29 @@ Status KernelCache::compile_all(std::span<Compiled> kernels, ThreadPool& pool,
 }
 
 Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& pool, Use use,
-                            const std::function<void()>& beside) {
+                            const Beside& beside) {
   std::vector<Compiled> missing;
   std::vector<std::string> names;
   std::set<std::string> keys;
-  for (const KernelSource& source : sources) {
-    std::string key = key_of(source.file, source.values);
-    if (kernels_.contains(key) || unchecked_.contains(key) || !keys.insert(key).second) continue;
-    DOPPLER_ASSIGN(auto kernel, Kernel::declare(device_, source.file, source.values));
-    missing.push_back({std::move(kernel), source});
-    names.push_back(std::move(key));
-  }
+  const auto add = [&](std::span<const KernelSource> added) -> Status {
+    for (const KernelSource& source : added) {
+      std::string key = key_of(source.file, source.values);
+      if (kernels_.contains(key) || unchecked_.contains(key) || !keys.insert(key).second) continue;
+      DOPPLER_ASSIGN(auto kernel, Kernel::declare(device_, source.file, source.values));
+      missing.push_back({std::move(kernel), source});
+      names.push_back(std::move(key));
+    }
+    return {};
+  };
+  DOPPLER_TRY(add(sources));
+  const std::size_t own = missing.size();
+  DOPPLER_TRY(add(std::exchange(expected_, {})));
   DOPPLER_TRY(compile_all(missing, pool, beside));
   for (std::size_t i = 0; i < missing.size(); ++i) unchecked_.emplace(std::move(names[i]), missing[i].kernel);
-  if (use == Use::kMeasure || !check_ahead_) return {};
+  const std::span<Compiled> checked = std::span(missing).subspan(use == Use::kMeasure ? own : 0);
+  if (checked.empty() || !check_ahead_) return {};
   const Stopwatch checking(device_.loading.checking);
-  return check_ahead_(missing, pool);
+  return check_ahead_(checked, pool);
 }
 
 Result<bool> KernelCache::finish(ThreadPool& pool) {

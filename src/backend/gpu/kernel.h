@@ -99,9 +99,13 @@ class KernelCache {
   // Compiles those that are not there yet on all threads: a driver takes some tens of milliseconds for each.
   // Those that will run are checked there, too; the others are to be measured first.
   enum class Use : std::uint8_t { kRun, kMeasure };
-  // `beside` runs on one of several threads meanwhile, once.
+  // `beside` is called by one of the threads, before each kernel that it compiles.
+  using Beside = std::function<void()>;
   Status prepare(std::span<const KernelSource> sources, ThreadPool& pool, Use use = Use::kRun,
-                 const std::function<void()>& beside = {});
+                 const Beside& beside = {});
+  // Kernels that are to run soon: the next prepare() compiles them with its own, and they are checked like
+  // kRun. Replaces those of the call before.
+  void expect(std::vector<KernelSource> sources) { expected_ = std::move(sources); }
   // From defer() to finish() get() only declares what is not there yet, so that a program's kernels are
   // compiled and checked together, on all threads, when all of it is known. finish() says whether all passed:
   // where not, what was bound to them is to be made anew.
@@ -125,13 +129,14 @@ class KernelCache {
   }
 
  private:
-  Status compile_all(std::span<Compiled> kernels, ThreadPool& pool, const std::function<void()>& beside = {});
+  Status compile_all(std::span<Compiled> kernels, ThreadPool& pool, const Beside& beside = {});
 
   Device& device_;
   Check check_;
   CheckAhead check_ahead_;
   std::optional<std::map<std::string, Compiled, std::less<>>> deferred_;
   using Kernels = std::map<std::string, std::shared_ptr<const Kernel>, std::less<>>;
+  std::vector<KernelSource> expected_;
   Kernels kernels_, unchecked_;
 };
 

@@ -159,6 +159,11 @@ std::string token_difference(const CheckedToken& expected, const CheckedToken& g
                      expected.logits[at]);
 }
 
+std::pair<StepInput, StepInput> checked_steps(const Backend& backend) {
+  CheckPrompt check = prompt_for(backend);
+  return {std::move(check.prompt), std::move(check.token)};
+}
+
 Result<std::vector<CheckedToken>> check_tokens(Backend& backend) {
   std::vector<CheckedToken> tokens;
   const std::uint64_t count = has_experts(backend.plan()) ? kTokensWithExperts : 1;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -23,6 +24,10 @@ struct CheckedToken {
 // Each by itself after a prompt that is longer than a split of attention and a chunk of positions: one token,
 // or with experts several, because one may stand between two experts. Slot 0 is empty afterwards.
 Result<std::vector<CheckedToken>> check_tokens(Backend& backend);
+
+// The steps that check_tokens() takes with the batch program, as far as they differ: the prompt's, which may
+// be empty, and a token's.
+std::pair<StepInput, StepInput> checked_steps(const Backend& backend);
 
 // What is wrong with single tokens, as the end of a sentence; empty if nothing is. `expected` is the result
 // of check_tokens() with the batch program. The backend must be able to continue sequences. Slot 0 is empty
