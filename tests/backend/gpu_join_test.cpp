@@ -136,7 +136,6 @@ TEST_P(Join, LeavesBothWhereOneOfTwoThatTakeTurnsIsNotWanted) {
   std::erase_if(joints, [&](const Joint& each) { return !seconds.insert(each.product).second; });
   ASSERT_LT(std::ranges::count_if(joints, [](const Joint& each) { return each.pair.has_value(); }),
             std::ssize(program.pairs()));
-
   ASSERT_OK(join(*context_, program, joints));
   ASSERT_OK_AND_ASSIGN(std::vector<float> expected, logits_of(apart));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> got, logits_of(program));

@@ -20,6 +20,13 @@ std::string second_key(const std::string& pair_key) {
   return pair_key + ", second";
 }
 
+constexpr std::uint32_t kMostRows = 64;  // of a workgroup
+constexpr std::uint32_t kFewest = 256;   // threads of a workgroup in which several kernels share a dispatch
+
+std::uint32_t most_threads(const Limits& limits) {
+  return std::min<std::uint32_t>(limits.workgroup_invocations, 1024);
+}
+
 // Shapes of the first product for workgroups of so many threads, the one that looks best first. In it a
 // thread has one unit, or two of a long row (H100: Gemma's down with q, k, v in 8 rows of 72 threads with 2
 // units 7.3 us, 4 of 144 with 1 unit 7.7, 16 of 36 with 4 units 7.9, 32 of 18 with 8 units 9.6; Llama's
@@ -45,6 +52,14 @@ std::vector<GemvShape> first_shapes(const GemvSite& first, std::uint32_t threads
   return shapes;
 }
 
+// With more rows, as long as workgroups have fewer threads than that and may have more.
+GemvShape with_rows(const Limits& limits, GemvShape shape, std::uint32_t threads) {
+  const std::uint32_t most = most_threads(limits);
+  while (shape.threads() < threads && shape.threads() * 2 <= most && shape.rows * 2 <= kMostRows)
+    shape.rows *= 2;
+  return shape;
+}
+
 // Workgroups from which on so many wait that what they ask for slows the others down.
 constexpr std::uint32_t kManyWaiting = 64;
 
@@ -56,20 +71,15 @@ constexpr std::uint32_t kManyWaiting = 64;
 // (H200, gpt-oss's output and router: 14.5 us with 384 threads, 18.4 with 192, 17.1 apart), if need be lanes
 // that are a power of two, as its units often are.
 std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& second) {
-  constexpr std::uint32_t kFewest = 256, kEnough = 512, kMostRows = 64;
-  const std::uint32_t most = std::min<std::uint32_t>(limits.workgroup_invocations, 1024);
-  const auto with_rows = [&](GemvShape shape, std::uint32_t threads) {
-    while (shape.threads() < threads && shape.threads() * 2 <= most && shape.rows * 2 <= kMostRows)
-      shape.rows *= 2;
-    return shape;
-  };
+  constexpr std::uint32_t kEnough = 512;
+  const std::uint32_t most = most_threads(limits);
   // The rows of gates and ups are whole blocks.
-  const GemvShape own = second.gated ? second.shape : with_rows(second.shape, kFewest);
+  const GemvShape own = second.gated ? second.shape : with_rows(limits, second.shape, kFewest);
   std::vector<GemvShape> shapes = {own};
   if (ceil_div(second.rows, own.rows) <= kManyWaiting) {
     GemvShape even = second.shape;
     even.lanes = std::bit_ceil(even.lanes);
-    even = with_rows(even, kEnough);
+    even = with_rows(limits, even, kEnough);
     if (!second.gated && even != own && even.threads() <= most) shapes.push_back(even);
     return shapes;
   }
@@ -123,6 +133,13 @@ Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProg
   return dispatches;
 }
 
+// The kernels of all_joined().
+void add_sources(const DecodeProgram& program, std::span<const Joint> joints,
+                 std::vector<KernelSource>& sources) {
+  const Places places(joints);
+  for (const Joint& joint : joints) sources.push_back(joined_source(program, joint, places));
+}
+
 // Seconds of measuring one candidate.
 constexpr double kJoinSeconds = 0.006;
 // A gain of less than two percent is noise.
@@ -158,17 +175,12 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
 using Family = std::map<std::string, std::vector<Pair>>;
 
 // The kernels that measure() needs.
-std::vector<KernelSource> sources_of(const Limits& limits, const DecodeProgram& program,
-                                     const Family& family) {
-  std::vector<KernelSource> sources;
+void add_sources(const Limits& limits, const DecodeProgram& program, const Family& family,
+                 std::vector<KernelSource>& sources) {
   for (const auto& [key, pairs] : family) {
-    for (const Joint& each : joints_to_measure(limits, program, pairs[0])) {
-      const std::vector<Joint> joints = in_shapes_of(each, pairs);
-      const Places places(joints);
-      for (const Joint& joint : joints) sources.push_back(joined_source(program, joint, places));
-    }
+    for (const Joint& each : joints_to_measure(limits, program, pairs[0]))
+      add_sources(program, in_shapes_of(each, pairs), sources);
   }
-  return sources;
 }
 
 // Measures all of them, and keeps in Context::tuned whether they are joined, and in which shapes.
@@ -233,7 +245,7 @@ Result<std::vector<Joint>> join_pairs(Context& context, const DecodeProgram& pro
   std::vector<KernelSource> sources;
   for (const auto& [second, family] : families) {
     if (std::ranges::all_of(family, is_known)) continue;
-    std::ranges::move(sources_of(context.device->limits(), program, family), std::back_inserter(sources));
+    add_sources(context.device->limits(), program, family, sources);
   }
   if (!sources.empty()) DOPPLER_TRY(prepare_awake(context, sources, program.body()));
   std::vector<Joint> taken;
@@ -271,25 +283,22 @@ std::string beside_key(const DecodeProgram& program, const Joint& joint) {
 
 // What is in one dispatch with a product already, or the product by itself, if need be with more rows, so
 // that the one beside it has its own in few workgroups.
-Joint before(const Device& device, const DecodeProgram& program, std::span<const Joint> joints,
+Joint before(const Limits& limits, const DecodeProgram& program, std::span<const Joint> joints,
              std::size_t product) {
-  constexpr std::uint32_t kEnough = 256, kMostRows = 64;
   const auto found = std::ranges::find(joints, product, &Joint::product);
   if (found != joints.end()) return *found;
-  const std::uint32_t most = std::min<std::uint32_t>(device.limits().workgroup_invocations, 1024);
-  GemvShape shape = program.sites()[product].shape;
-  while (shape.threads() < kEnough && shape.threads() * 2 <= most && shape.rows * 2 <= kMostRows)
-    shape.rows *= 2;
-  return {.product = product, .pair = {}, .beside = {}, .first = {}, .second = shape, .third = {}};
+  Joint joint{.product = product};
+  joint.second = with_rows(limits, program.sites()[product].shape, kFewest);
+  return joint;
 }
 
 // Products with the ones beside them. Of more than two formats two are together.
-Joints with_besides(const Device& device, const DecodeProgram& program, std::span<const Joint> joints) {
+Joints with_besides(const Limits& limits, const DecodeProgram& program, std::span<const Joint> joints) {
   Joints found;
   std::set<std::size_t> taken;
   for (const Beside& beside : program.besides()) {
     if (!are_apart(program, beside) || taken.contains(beside.product)) continue;
-    Joint joint = before(device, program, joints, beside.product);
+    Joint joint = before(limits, program, joints, beside.product);
     const std::vector<GemvShape> shapes = first_shapes(program.sites()[beside.other], joint.second.threads());
     if (shapes.empty()) continue;
     joint.beside = beside;
@@ -342,15 +351,13 @@ void add_to(std::vector<Joint>& joints, const Joint& added) {
 // Adds to the joints the products beside theirs, or makes them one, where that is faster.
 Status join_besides(Context& context, const DecodeProgram& program, bool measures, std::vector<Joint>& joints,
                     std::vector<TuneRow>& rows) {
-  Joints found = with_besides(*context.device, program, joints);
+  Joints found = with_besides(context.device->limits(), program, joints);
   std::erase_if(found, [&](const auto& each) {
     return each.second.size() < 2 || (!measures && !context.tuned.contains(each.first));
   });
   std::vector<KernelSource> sources;
   for (const auto& [key, together] : found) {
-    if (context.tuned.contains(key)) continue;
-    const Places places(together);
-    for (const Joint& joint : together) sources.push_back(joined_source(program, joint, places));
+    if (!context.tuned.contains(key)) add_sources(program, together, sources);
   }
   if (!sources.empty()) DOPPLER_TRY(prepare_awake(context, sources, program.body()));
   for (const auto& [key, together] : found) {
@@ -383,8 +390,7 @@ Status join(Context& context, DecodeProgram& program, std::span<const Joint> wan
   const Places places(joints);
   for (const Joint& joint : joints) {
     DOPPLER_ASSIGN(FixedDispatch made, joined_dispatch(context, program, joint, places));
-    program.join(joint.pair ? &*joint.pair : nullptr, joint.beside ? &*joint.beside : nullptr,
-                 std::move(made));
+    program.join(joint.pair, joint.beside, std::move(made));
   }
   return program.clear_handed(*context.device);
 }
@@ -414,7 +420,7 @@ std::vector<Joint> all_joints(const Context& context, const DecodeProgram& progr
     const std::vector<Joint> shaped = joints_to_measure(context.device->limits(), program, pair);
     if (!shaped.empty()) joints.push_back(shaped.back());
   }
-  for (const auto& [key, found] : with_besides(*context.device, program, joints)) {
+  for (const auto& [key, found] : with_besides(context.device->limits(), program, joints)) {
     for (const Joint& joint : found) add_to(joints, joint);
   }
   return joints;

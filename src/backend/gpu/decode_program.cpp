@@ -159,12 +159,12 @@ Status DecodeProgram::clear_handed(Device& device) const {
   return {};
 }
 
-void DecodeProgram::join(const Pair* pair, const Beside* beside, FixedDispatch dispatch) {
-  const std::size_t second = sites_[pair != nullptr ? pair->second : beside->product].index;
-  const std::size_t last = beside != nullptr ? sites_[beside->other].index : second;
-  if (pair != nullptr) handed_.push_back(pair->handed);
-  joined_[pair != nullptr ? sites_[pair->first].index : second] = {pair != nullptr ? second : last, last,
-                                                                   std::move(dispatch)};
+void DecodeProgram::join(const std::optional<Pair>& pair, const std::optional<Beside>& beside,
+                         FixedDispatch dispatch) {
+  const std::size_t second = sites_[pair ? pair->second : beside->product].index;
+  const std::size_t last = beside ? sites_[beside->other].index : second;
+  if (pair) handed_.push_back(pair->handed);
+  joined_[pair ? sites_[pair->first].index : second] = {pair ? second : last, last, std::move(dispatch)};
 }
 
 std::vector<const FixedDispatch*> DecodeProgram::joined_body(std::uint64_t position) const {

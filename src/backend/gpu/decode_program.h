@@ -136,8 +136,8 @@ class DecodeProgram {
   std::string key_of(const Pair& pair) const;
   std::string key_of(const Beside& beside) const;
   // One dispatch, from now on, for a pair (where a token runs one right after the other), for products beside
-  // one another, or for a pair with what is beside its second; either may be null.
-  void join(const Pair* pair, const Beside* beside, FixedDispatch dispatch);
+  // one another, or for a pair with what is beside its second.
+  void join(const std::optional<Pair>& pair, const std::optional<Beside>& beside, FixedDispatch dispatch);
   // Makes all that joined pairs have handed over 0 again: whole tokens leave it so, anything else that runs
   // their dispatches does not.
   Status clear_handed(Device& device) const;

@@ -475,7 +475,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       why_no_runner_ = "A fault is put in, which has to reach every stage.";
       return {};
     }
-    DOPPLER_TRY(expect_check());
+    if (context_.self_check) context_.kernels.expect([this] { return checked_kernels(); });
     for (const ShapeChoice choice : TokenRunner::choices(context_)) {
       auto runner = TokenRunner::create(context_, choice);
       if (!runner && runner.error().code != ErrorCode::kUnsupported)
@@ -501,15 +501,15 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       runner_->forget_shapes();
       runner_.reset();
     }
+    context_.kernels.expect({});
     note({"Each token is computed as a batch of one and chosen on the CPU, which is several times slower.",
           why_no_runner_});
     return {};
   }
 
-  // Has the kernels of the steps that check_runner() may take compiled beside those that are measured: by
+  // The kernels of the steps that check_runner() takes. They are compiled beside those that are measured: by
   // themselves they take half a second where the driver has compiled nothing yet.
-  Status expect_check() {
-    if (!context_.self_check) return {};
+  Result<std::vector<KernelSource>> checked_kernels() {
     const auto [prompt, token] = checked_steps(*this);
     const std::size_t select = batch_->first_wanted_op(), end = plan().ops.size();
     std::vector<KernelSource> sources;
@@ -530,8 +530,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     DOPPLER_TRY(add(0, select, shape));
     shape.wanted = 1;
     DOPPLER_TRY(add(select, end, shape));
-    context_.kernels.expect(std::move(sources));
-    return {};
+    return sources;
   }
 
   // Makes it the runner; returns what is wrong with it, or an empty text.
@@ -539,7 +538,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     const std::string name = runner.program().name();
     if (!context_.self_check || context_.self_check->has_passed(name)) {
       runner_.emplace(std::move(runner));
-      context_.kernels.expect({});
+      context_.kernels.expect({});  // it is checked already
       return std::string();
     }
     const Stopwatch checking(check_seconds_);

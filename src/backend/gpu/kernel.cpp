@@ -264,7 +264,10 @@ Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& p
   };
   DOPPLER_TRY(add(sources));
   const std::size_t own = missing.size();
-  DOPPLER_TRY(add(std::exchange(expected_, {})));
+  if (const Sources expected = std::exchange(expected_, {})) {
+    DOPPLER_ASSIGN(const std::vector<KernelSource> soon, expected());
+    DOPPLER_TRY(add(soon));
+  }
   DOPPLER_TRY(compile_all(missing, pool, beside));
   for (std::size_t i = 0; i < missing.size(); ++i) unchecked_.emplace(std::move(names[i]), missing[i].kernel);
   const std::span<Compiled> checked = std::span(missing).subspan(use == Use::kMeasure ? own : 0);

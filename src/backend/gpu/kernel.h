@@ -103,9 +103,10 @@ class KernelCache {
   using Beside = std::function<void()>;
   Status prepare(std::span<const KernelSource> sources, ThreadPool& pool, Use use = Use::kRun,
                  const Beside& beside = {});
-  // Kernels that are to run soon: the next prepare() compiles them with its own, and they are checked like
-  // kRun. Replaces those of the call before.
-  void expect(std::vector<KernelSource> sources) { expected_ = std::move(sources); }
+  // Kernels that are to run soon: the next prepare() asks for them, compiles them with its own and checks
+  // them like kRun. Replaces those of the call before; an empty function takes them back.
+  using Sources = std::function<Result<std::vector<KernelSource>>()>;
+  void expect(Sources sources) { expected_ = std::move(sources); }
   // From defer() to finish() get() only declares what is not there yet, so that a program's kernels are
   // compiled and checked together, on all threads, when all of it is known. finish() says whether all passed:
   // where not, what was bound to them is to be made anew.
@@ -136,7 +137,7 @@ class KernelCache {
   CheckAhead check_ahead_;
   std::optional<std::map<std::string, Compiled, std::less<>>> deferred_;
   using Kernels = std::map<std::string, std::shared_ptr<const Kernel>, std::less<>>;
-  std::vector<KernelSource> expected_;
+  Sources expected_;
   Kernels kernels_, unchecked_;
 };
 

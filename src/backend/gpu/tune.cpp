@@ -145,8 +145,7 @@ Status prepare_awake(Context& context, std::span<const KernelSource> sources,
   Status woken;
   bool is_awake = false;
   const auto waking = [&] {
-    if (woken && is_awake) woken = stay_awake(context, work);
-    if (!is_awake) woken = wake(context, work);
+    if (woken) woken = is_awake ? stay_awake(context, work) : wake(context, work);
     is_awake = true;
   };
   DOPPLER_TRY(context.kernels.prepare(sources, context.pool, KernelCache::Use::kMeasure, waking));

@@ -46,8 +46,6 @@ fn await_handed(t : u32) {
   }
   workgroupBarrier();
 }
-#endif
-#if FIRST
 #if FIRST_SUMS
 #module first "expert_out.wgsl"
 #else
