@@ -19,9 +19,9 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   values.erase("SINKS");  // count when the splits are put together
   values["MOST_SPLITS"] = most_splits(a);
   values["MANY"] = 0;
-  const std::uint32_t each = heads_each(a);
-  values["HEADS_EACH"] = each;
-  values["HEADS_AT_ONCE"] = std::min<std::int64_t>(values["HEADS_AT_ONCE"], each);
+  const std::uint32_t heads = heads_each(a);
+  values["HEADS_EACH"] = heads;
+  values["HEADS_AT_ONCE"] = std::min<std::int64_t>(values["HEADS_AT_ONCE"], heads);
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"keys", kv.keys},
                                 {"values", kv.values},
@@ -30,7 +30,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_TRY(add_heads(group, values, buffers));
   DOPPLER_TRY(add_turns(context_, group, values, buffers));
   DOPPLER_TRY(add_looked(group, values, buffers));
-  DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {most_splits(a), a.heads / each, 1}));
+  DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {most_splits(a), a.heads / heads, 1}));
   const std::vector<ValueId> read = read_by(group);
   const bool is_looked_at = output == nullptr || is_stored(op.outputs[0], group);
   const std::uint32_t from = output != nullptr ? many_splits_from(a) : 0;
