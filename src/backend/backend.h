@@ -72,8 +72,9 @@ class Backend {
   // until the next step. `tap` may be null. A step that check_step refuses changes nothing.
   virtual Result<std::span<const float>> step(const StepInput& input, Tap* tap) = 0;
 
-  // Whether a token's logits are the same, bit for bit, whatever other tokens its step has.
-  virtual bool rows_agree() const { return false; }
+  // Tokens of a sequence at most that one step may have, all with their logits wanted, for each to have the
+  // logits of a step of its own, bit for bit: guesses are checked so.
+  virtual std::size_t rows_that_agree() const { return 1; }
 
   // Tokens in a slot's cache.
   virtual std::uint64_t length(std::uint32_t slot) const = 0;

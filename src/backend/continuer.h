@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/step_input.h"
 #include "backend/tap.h"
 #include "base/result.h"
 #include "doppler/types.h"
@@ -50,6 +51,23 @@ class Continuer {
   // `id`, and those from next_tokens() that the caller keeps, at most all but the last. Where recurrent
   // layers cannot go back to that they are fewer: Backend::length() says how many.
   virtual Status stop_sequence(std::uint64_t length) = 0;
+
+  // Begins no more tokens: next_tokens() gives those that are under way, and then nothing. False where that
+  // does not work: they are lost when the continuation is stopped.
+  virtual bool wind_down() { return false; }
+
+  // --- guesses
+
+  // Whether check() chooses as these options do.
+  virtual bool can_check(const GenerateOptions&) const { return false; }
+  // Makes what a check of so many tokens needs, so that the first takes no longer than the others.
+  virtual Status prepare_check(std::size_t /*tokens*/) { return {}; }
+  // A step of some tokens of a sequence, no more than Backend::rows_that_agree(): the token that follows
+  // each, as steps of one token would choose it, never `pad_id`; kNoToken where a logit is not finite. Valid
+  // until the next call.
+  virtual Result<std::span<const TokenId>> check(const StepInput&, TokenId /*pad_id*/) {
+    return fail(ErrorCode::kUnsupported, "Guesses are checked by their logits here.");
+  }
 
   // --- several sequences, each step one token of every one
 

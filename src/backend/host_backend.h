@@ -3,6 +3,7 @@
 // holds. How an op is computed and where its values lie is up to the derived class.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -22,7 +23,7 @@ class HostBackend : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_.clear(slot); }
-  bool rows_agree() const override { return true; }
+  std::size_t rows_that_agree() const override { return SIZE_MAX; }
   CacheAccess* cache() override { return &cache_access_; }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override;
 

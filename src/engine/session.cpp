@@ -1,5 +1,7 @@
 #include "engine/session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,13 +11,26 @@
 
 namespace doppler {
 
-Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, std::size_t wanted) {
+Error no_token_error(std::size_t tokens) {
+  return {
+      ErrorCode::kMismatch,
+      fmt::format("A logit is NaN or infinite after {} tokens, or no token is left to choose, so the weights "
+                  "or the computation are broken. Run doppler compare with a recording to find the first "
+                  "wrong stage.",
+                  tokens)};
+}
+
+StepInput Session::input_of(std::span<const TokenId> ids, std::size_t wanted) const {
   StepInput input;
   input.trace_step = trace_step_;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     input.add(ids[i], cached_.size() + i, slot_, i + wanted >= ids.size());
   }
-  DOPPLER_ASSIGN(const auto logits, backend_.step(input, tap_));
+  return input;
+}
+
+Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, std::size_t wanted) {
+  DOPPLER_ASSIGN(const auto logits, backend_.step(input_of(ids, wanted), tap_));
   cached_.insert(cached_.end(), ids.begin(), ids.end());
   tell_new_fallbacks();
   return logits;
@@ -126,6 +141,31 @@ Status Session::share_cache_of(const Session& other) {
 Result<std::span<const float>> Session::append(std::span<const TokenId> ids) {
   begin_trace_step();
   return feed(ids, ids.size());
+}
+
+Status Session::prepare_check(std::size_t tokens) {
+  Status prepared = backend_.continuer()->prepare_check(tokens);
+  tell_new_fallbacks();
+  return prepared;
+}
+
+Result<std::span<const TokenId>> Session::check(std::span<const TokenId> ids, TokenId pad_id) {
+  begin_trace_step();
+  DOPPLER_ASSIGN(const auto chosen, backend_.continuer()->check(input_of(ids, ids.size()), pad_id));
+  cached_.insert(cached_.end(), ids.begin(), ids.end());
+  tell_new_fallbacks();
+  return chosen;
+}
+
+Status Session::wind_down() {
+  if (together_ || !backend_.continuer()->wind_down()) return {};
+  coming_.erase(coming_.begin(), coming_.begin() + static_cast<std::ptrdiff_t>(given_));
+  given_ = 0;
+  for (;;) {
+    DOPPLER_ASSIGN(const auto tokens, backend_.continuer()->next_tokens());
+    if (tokens.empty()) return {};
+    coming_.insert(coming_.end(), tokens.begin(), tokens.end());
+  }
 }
 
 std::string_view Session::why_no_guesses() const {
@@ -267,11 +307,7 @@ Result<TokenId> Session::next() {
   ++wish_.draw;
   --wish_.most;
   if (id >= 0) return id;
-  return fail(ErrorCode::kMismatch,
-              "A logit is NaN or infinite after {} tokens, or no token is left to choose, so the weights or "
-              "the computation are broken. Run doppler compare with a recording to find the first wrong "
-              "stage.",
-              cached_.size());
+  return std::unexpected(no_token_error(cached_.size()));
 }
 
 Status Session::end_continuation() {

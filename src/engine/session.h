@@ -16,6 +16,9 @@
 
 namespace doppler {
 
+// Where a backend could choose no token after so many.
+Error no_token_error(std::size_t tokens);
+
 class Session {
  public:
   // The backend's maker has reported the fallbacks up to now; the session reports later ones.
@@ -59,6 +62,10 @@ class Session {
   // Appends one token, or some (no more than a step takes), and returns their logits, row after row.
   Result<std::span<const float>> append(TokenId id) { return append(std::span(&id, 1)); }
   Result<std::span<const float>> append(std::span<const TokenId> ids);
+  // Prepares the backend for check() of so many tokens.
+  Status prepare_check(std::size_t tokens);
+  // The token that follows each of some, as the backend chooses it (Continuer::check).
+  Result<std::span<const TokenId>> check(std::span<const TokenId> ids, TokenId pad_id);
   // Why the next tokens cannot be guessed and appended together, to be cut off again where they are wrong; a
   // sentence, empty if they can.
   std::string_view why_no_guesses() const;
@@ -80,6 +87,9 @@ class Session {
   // hold NaN or +Inf, or leave no token; kLimit where other sequences fill the cache; those of the backend,
   // after which the cache is empty.
   Result<TokenId> next();
+  // Lets the backend begin no more tokens: next() gives those that are under way, while has_more() says so.
+  Status wind_down();
+  bool has_more() const { return given_ < coming_.size(); }
   // The logits that next() chose from, where show_logits() or the trace category sample asks for them; else
   // none.
   std::span<const float> shown_logits() const;
@@ -94,7 +104,8 @@ class Session {
 
  private:
   Status begin(std::span<const TokenId> ids, std::size_t again);
-  // Of how many tokens at the end the logits are wanted.
+  // `wanted`: of how many tokens at the end the logits are.
+  StepInput input_of(std::span<const TokenId> ids, std::size_t wanted) const;
   Result<std::span<const float>> feed(std::span<const TokenId> ids, std::size_t wanted);
   Status fetch();
   bool may_share() const;

@@ -9,7 +9,8 @@ namespace {
 constexpr double kGuessWeight = 1.0 / 8, kStepWeight = 1.0 / 4;
 // Steps of several tokens must promise so much more than single ones, so that noise does not choose them.
 constexpr double kWorthIt = 1.05;
-// The first step of several tokens has four: with fewer little is learnt, and more cost more if they fail.
+// The first step of several tokens has four, or the next size: with fewer little is learnt, and more cost
+// more if they fail.
 constexpr std::size_t kTrialRows = 4;
 // What a trial needs: guesses that would have been right lately, and single steps since the last, of which a
 // trial that fails altogether costs 2 %, if each of its rows costs as much as they do.
@@ -44,11 +45,11 @@ double Pace::odds(std::size_t agreed) const {
                            right_.begin() + static_cast<std::ptrdiff_t>(class_of(agreed)) + 1);
 }
 
-void Pace::took(std::size_t rows, double seconds) {
-  since_trial_ = rows > 1 ? 0 : since_trial_ + 1;
-  const auto at = std::ranges::find(kRows, rows);
-  if (at == kRows.end()) return;
-  double& mean = seconds_[static_cast<std::size_t>(at - kRows.begin())];
+void Pace::took(std::size_t rows, double seconds, std::size_t times) {
+  since_trial_ = rows > 1 ? 0 : since_trial_ + times;
+  const auto at = std::ranges::find(sizes_, rows);
+  if (at == sizes_.end()) return;
+  double& mean = seconds_[static_cast<std::size_t>(at - sizes_.begin())];
   if (mean == 0)
     mean = seconds;
   else
@@ -62,9 +63,9 @@ double Pace::seconds(std::size_t size) const {
   while (known > 1 && seconds_[known] == 0) --known;
   if (seconds_[known] == 0 || known == 0) {
     known = size;
-    while (known + 1 < kRows.size() && seconds_[known] == 0) ++known;
+    while (known + 1 < sizes_.size() && seconds_[known] == 0) ++known;
   }
-  const double share = static_cast<double>(kRows[size] - 1) / static_cast<double>(kRows[known] - 1);
+  const double share = static_cast<double>(sizes_[size] - 1) / static_cast<double>(sizes_[known] - 1);
   return seconds_[0] + std::max(0.0, seconds_[known] - seconds_[0]) * share;
 }
 
@@ -73,16 +74,17 @@ std::size_t Pace::guesses(std::size_t agreed) {
   const double likely = odds(agreed);
   const bool measured = std::any_of(seconds_.begin() + 1, seconds_.end(), [](double s) { return s > 0; });
   const bool may_try = agreed >= kTrialAgrees && likely >= kTrialOdds;
-  if (!measured) return may_try ? kTrialRows - 1 : 0;
+  const std::size_t trial = *std::ranges::lower_bound(sizes_, kTrialRows) - 1;
+  if (!measured) return may_try ? trial : 0;
   std::size_t best = 0;
   double most = kWorthIt / seconds_[0];
-  for (std::size_t size = 1; size < kRows.size(); ++size) {
-    const double rate = expected_tokens(likely, kRows[size]) / seconds(size);
+  for (std::size_t size = 1; size < sizes_.size(); ++size) {
+    const double rate = expected_tokens(likely, sizes_[size]) / seconds(size);
     if (rate > most) most = rate, best = size;
   }
   // What was measured once may have been an interruption.
-  if (best == 0 && may_try && since_trial_ >= kTrialDistance) return kTrialRows - 1;
-  return kRows[best] - 1;
+  if (best == 0 && may_try && since_trial_ >= kTrialDistance) return trial;
+  return sizes_[best] - 1;
 }
 
 void Speculation::follow(std::span<const TokenId> history) {
@@ -96,6 +98,23 @@ void Speculation::follow(std::span<const TokenId> history) {
     }
     drafter_.push(id);
   }
+}
+
+bool Speculation::convinces() {
+  return in_a_row_ >= convincing_ && (is_asked() || pace_.guesses(drafter_.agreed()) > 0);
+}
+
+bool Speculation::disappoints() {
+  if (is_asked()) return lately_ < 0.5;
+  return drafter_.agreed() == 0 || pace_.guesses(drafter_.agreed()) == 0;
+}
+
+void Speculation::was_away(std::size_t tokens, double seconds) {
+  if (is_asked()) return;
+  // What beginning anew costs, in tokens (H100): the first wait for each other.
+  constexpr double kBegin = 8;
+  const bool paid = seconds < (static_cast<double>(tokens) - kBegin) * pace_.of_one();
+  convincing_ = paid ? kConvincing : std::min(2 * convincing_, kMostConvincing);
 }
 
 std::span<const TokenId> Speculation::draft(std::size_t most) {

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace doppler {
+
+using Clock = std::chrono::steady_clock;
 
 TokenId masked_pad(const ModelSpec& spec) {
   const bool ends = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), spec.pad_id) != spec.eos_ids.end();
@@ -29,10 +32,13 @@ void TokenSource::begin_speculation() {
     if (asked) backend.note({"No tokens are guessed ahead.", std::string(why)});
     return;
   }
-  // What a run says must not hang on what it guesses, unless somebody wants that. And what a token costs that
-  // comes from a continuation is not known, so that nobody could say what pays.
-  if (!asked && (!backend.rows_agree() || backend.continuer() != nullptr)) return;
-  if (!backend.rows_agree()) {
+  // What a run says must not hang on what it guesses, unless somebody wants that.
+  const bool agrees = backend.rows_that_agree() > 1;
+  checks_ = agrees && options_.logprobs < 0 && backend.continuer() != nullptr &&
+            backend.continuer()->can_check(options_);
+  // Beside a backend that continues by itself, rows that the host draws from hardly pay.
+  if (!asked && (!agrees || (backend.continuer() != nullptr && !checks_))) return;
+  if (!agrees) {
     backend.note({"Tokens that are guessed ahead are computed in steps of several tokens.",
                   "These sum in another order than single ones, so that another token may come where two are "
                   "almost equally likely."});
@@ -40,7 +46,8 @@ void TokenSource::begin_speculation() {
   speculation_.emplace(
       asked ? static_cast<std::size_t>(options_.speculate) : 0,
       static_cast<std::size_t>(std::min<std::uint64_t>(
-          backend.options().context, std::uint64_t{session_.cached().size()} + options_.max_tokens)));
+          backend.options().context, std::uint64_t{session_.cached().size()} + options_.max_tokens)),
+      checks_ ? std::span<const std::size_t>(Pace::kOneSize) : Pace::kSizes);
 }
 
 std::span<const float> TokenSource::logits() const {
@@ -54,9 +61,20 @@ std::span<const float> TokenSource::logits() const {
 Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_t drawn) {
   const bool guesses = speculation_ && session_.is_alone();
   if (continues_) {
-    if (!guesses || !speculation_->convinces()) return true;
+    // The kernels that the first checks take are worth it for longer answers.
+    constexpr std::uint64_t kLeastLeft = 64;
+    const bool pays =
+        prepared_ || !checks_ || speculation_->is_asked() || options_.max_tokens >= drawn + kLeastLeft;
+    if (!ends_ && guesses && pays && speculation_->convinces()) {
+      if (checks_ && !prepared_) DOPPLER_TRY(session_.prepare_check(speculation_->next_size()));
+      prepared_ = ends_ = true;
+      DOPPLER_TRY(session_.wind_down());
+    }
+    if (!ends_ || session_.has_more()) return true;
     DOPPLER_TRY(session_.end_continuation());
-    return continues_ = false;
+    continues_ = ends_ = false;
+    counted_ = 0;
+    seconds_ = 0;
   }
   const bool begins = drawn == 1 || (speculation_ && drawn > 0 && (!guesses || speculation_->disappoints()));
   if (!begins || !session_.can_continue(options_)) return false;
@@ -64,7 +82,27 @@ Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_
       session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_, stops_);
   // A backend that cannot show the tap's stages while it generates by itself runs step by step instead.
   if (!begun && begun.error().code != ErrorCode::kUnsupported) return std::unexpected(begun.error());
+  if (speculation_ && drawn > 1) speculation_->was_away(counted_, seconds_);
+  warm_ = false;
+  counted_ = 0;
+  seconds_ = 0;
   return continues_ = begun.has_value();
+}
+
+// The next token of a continuation; what it costs is what guesses have to beat.
+Result<TokenId> TokenSource::next_by_itself() {
+  if (!speculation_ || ends_) return session_.next();
+  constexpr std::size_t kCounted = 16;  // two submissions, since a submission's tokens come together
+  const auto begin = Clock::now();
+  DOPPLER_ASSIGN(const TokenId id, session_.next());
+  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  if (++counted_ == kCounted) {
+    // The first ones wait for each other.
+    if (std::exchange(warm_, true)) speculation_->took(1, seconds_ / kCounted, kCounted);
+    counted_ = 0;
+    seconds_ = 0;
+  }
+  return id;
 }
 
 Result<TokenId> TokenSource::next(std::span<const TokenId> history, std::size_t drawn) {
@@ -74,7 +112,7 @@ Result<TokenId> TokenSource::next(std::span<const TokenId> history, std::size_t 
   given_ = 0;
   if (speculation_) speculation_->follow(history);
   DOPPLER_ASSIGN(const bool by_itself, continues(history, drawn));
-  if (by_itself) return session_.next();
+  if (by_itself) return next_by_itself();
   if (drawn > 0) return step(history, drawn);
   return sampler_.sample(logits_, history, drawn);
 }
@@ -82,29 +120,63 @@ Result<TokenId> TokenSource::next(std::span<const TokenId> history, std::size_t 
 // Guesses that leave room for the token behind them: in the answer, in the context, and in a step.
 std::size_t TokenSource::most_guesses(std::span<const TokenId> history, std::size_t drawn) const {
   const BackendOptions& backend = session_.backend().options();
+  const std::size_t rows = session_.backend().rows_that_agree(), agreeing = rows > 1 ? rows - 1 : SIZE_MAX;
   return static_cast<std::size_t>(
       std::min<std::uint64_t>({options_.max_tokens - drawn - 1, backend.context - history.size(),
-                               std::uint64_t{step_tokens(backend)} - 1}));
+                               std::uint64_t{step_tokens(backend)} - 1, agreeing}));
 }
 
+// A check takes as long as some steps of one token.
+static constexpr std::size_t kLeastChecked = 4;
+
 Result<TokenId> TokenSource::step(std::span<const TokenId> history, std::size_t drawn) {
-  using Clock = std::chrono::steady_clock;
   std::span<const TokenId> guesses;
   if (speculation_ && session_.is_alone()) guesses = speculation_->draft(most_guesses(history, drawn));
   fed_.assign({history.back()});
   fed_.insert(fed_.end(), guesses.begin(), guesses.end());
-  const auto begin = speculation_ ? Clock::now() : Clock::time_point();
-  DOPPLER_ASSIGN(logits_, session_.append(fed_));
-  if (speculation_)
-    speculation_->took(fed_.size(), std::chrono::duration<double>(Clock::now() - begin).count());
-  if (guesses.empty()) return sampler_.sample(logits_, history, drawn);
-  return step_ahead(history, drawn, guesses);
+  const bool by_backend = checks_ && guesses.size() >= kLeastChecked;
+  return by_backend ? check_ahead(history, guesses) : step_ahead(history, drawn, guesses);
 }
 
-// Takes the tokens of a step with guesses. The cache then holds all of them but the last.
+// Takes the tokens of a step that the backend has checked.
+Result<TokenId> TokenSource::check_ahead(std::span<const TokenId> history, std::span<const TokenId> guesses) {
+  const auto begin = Clock::now();
+  DOPPLER_ASSIGN(const std::span<const TokenId> chosen, session_.check(fed_, pad_id_));
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    // Logits that are broken are met again by the step that comes to them.
+    if (chosen[i] < 0 && i > 0) break;
+    ready_.push_back(chosen[i]);
+    const bool ends = std::ranges::find(stops_, chosen[i]) != stops_.end();
+    if (ends || i == guesses.size() || chosen[i] != guesses[i]) break;
+  }
+  speculation_->took(fed_.size(), seconds);
+  seconds_ += seconds;
+  counted_ += ready_.size();
+  if (ready_[0] < 0) {
+    ready_.clear();
+    return std::unexpected(no_token_error(history.size()));
+  }
+  return take_ready(history, guesses);
+}
+
+// Takes the tokens of a step whose rows the host draws from; without guesses the one that follows.
 Result<TokenId> TokenSource::step_ahead(std::span<const TokenId> history, std::size_t drawn,
                                         std::span<const TokenId> guesses) {
+  const auto begin = Clock::now();
+  DOPPLER_ASSIGN(logits_, session_.append(fed_));
+  // A backend that checks by itself is not asked for single tokens else.
+  if (speculation_ && !checks_)
+    speculation_->took(fed_.size(), std::chrono::duration<double>(Clock::now() - begin).count());
+  if (guesses.empty()) return sampler_.sample(logits_, history, drawn);
   const Status sampled = draw_rows(logits_, history, drawn, guesses);
+  DOPPLER_ASSIGN(const TokenId first, take_ready(history, guesses));
+  if (!sampled) return std::unexpected(sampled.error());
+  return first;
+}
+
+// The first of the tokens that a step with guesses has given. The cache then holds all of them but the last.
+Result<TokenId> TokenSource::take_ready(std::span<const TokenId> history, std::span<const TokenId> guesses) {
   guessed_ += guesses.size();
   const std::size_t right = ready_.empty() ? 0 : ready_.size() - 1;
   guessed_right_ += right;
@@ -112,8 +184,7 @@ Result<TokenId> TokenSource::step_ahead(std::span<const TokenId> history, std::s
     return fail(ErrorCode::kInternal, "The {} backend's cache cannot be cut by {} tokens.",
                 session_.backend().name(), guesses.size() - right);
   }
-  if (!sampled) return std::unexpected(sampled.error());
-  return ready_[given_++];
+  return ready_.empty() ? kNoToken : ready_[given_++];
 }
 
 // Draws as steps of one token would: from row after row, as long as what is drawn was guessed. Logits that

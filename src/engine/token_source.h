@@ -45,9 +45,12 @@ class TokenSource {
  private:
   void begin_speculation();
   Result<bool> continues(std::span<const TokenId> history, std::size_t drawn);
+  Result<TokenId> next_by_itself();
   Result<TokenId> step(std::span<const TokenId> history, std::size_t drawn);
   Result<TokenId> step_ahead(std::span<const TokenId> history, std::size_t drawn,
                              std::span<const TokenId> guesses);
+  Result<TokenId> check_ahead(std::span<const TokenId> history, std::span<const TokenId> guesses);
+  Result<TokenId> take_ready(std::span<const TokenId> history, std::span<const TokenId> guesses);
   Status draw_rows(std::span<const float> rows, std::span<const TokenId> history, std::size_t drawn,
                    std::span<const TokenId> guesses);
   std::size_t most_guesses(std::span<const TokenId> history, std::size_t drawn) const;
@@ -59,7 +62,13 @@ class TokenSource {
   const std::span<const TokenId> stops_;
   Sampler sampler_;
   std::span<const float> logits_;
-  bool continues_ = false;
+  bool continues_ = false, ends_ = false;   // ends_: only with what is under way
+  bool checks_ = false, prepared_ = false;  // the backend itself checks guesses, and can at once
+  // Since the backend generates by itself, or since it was left: tokens, and seconds in which they were
+  // waited for.
+  bool warm_ = false;  // the first submissions are behind
+  std::size_t counted_ = 0;
+  double seconds_ = 0;
   std::optional<Speculation> speculation_;  // none: nothing is guessed
   // Tokens that the last step has given at once, how many of them next() has returned, and their logits where
   // they are wanted: a callback may run other steps meanwhile.

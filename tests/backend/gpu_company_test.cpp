@@ -140,6 +140,31 @@ TEST_P(GpuCompany, LeavesEachItsLogits) {
   }
 }
 
+// Guesses that are checked: tokens that follow one another in one step, then one by one.
+TEST_P(GpuCompany, LeavesTokensOfOneSequenceTheirLogits) {
+  ASSERT_GE(backend_->rows_that_agree(), 12u);
+  for (const std::uint32_t count : kCounts) {
+    for (const std::uint32_t slot : {0u, 1u}) {
+      const auto logits_of = [&](bool together) -> Result<std::vector<float>> {
+        DOPPLER_TRY(feed_prompts(2));
+        std::vector<float> all;
+        StepInput input;
+        for (std::uint32_t i = 0; i < count; ++i) {
+          input.add(token(slot, length(slot) + i), length(slot) + i, slot, true);
+          if (together && i + 1 < count) continue;
+          DOPPLER_ASSIGN(const std::span<const float> logits, backend_->step(input, nullptr));
+          all.insert(all.end(), logits.begin(), logits.end());
+          input = {};
+        }
+        return all;
+      };
+      ASSERT_OK_AND_ASSIGN(const std::vector<float> alone, logits_of(false));
+      ASSERT_OK_AND_ASSIGN(const std::vector<float> together, logits_of(true));
+      EXPECT_TRUE(alone == together) << count << " tokens of sequence " << slot;
+    }
+  }
+}
+
 std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, bool>>& test) {
   std::string name = std::get<0>(test.param);
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';

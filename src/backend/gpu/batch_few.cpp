@@ -205,6 +205,13 @@ Status BatchBuilder::find_apart() {
   return {};
 }
 
+bool BatchProgram::attends_apart(const Plan& plan) const {
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    if (plan.ops[i].kind == OpKind::kAttention && !attentions_.contains(i)) return false;
+  }
+  return true;
+}
+
 // q, k and v of the newest tokens as parts of one row: as one product leaves them, or else copied.
 Status BatchBuilder::heads_apart(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers,
                                  Dispatches& out) {
@@ -271,10 +278,20 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
                                 {"marks", program_.split_marks_}};
   DOPPLER_TRY(heads_apart(group, values, buffers, out));
   DOPPLER_TRY(add_turns(context_, group, values, buffers));
-  DOPPLER_ASSIGN(Dispatch made,
-                 make("attention_decode.wgsl", values, buffers, workgroups, Dispatch::Per::kTokenLast));
-  made.z = a.kv_heads;
-  out.push_back(std::move(made));
+  const auto attend = [&](std::uint32_t x) -> Status {
+    DOPPLER_ASSIGN(Dispatch made,
+                   make("attention_decode.wgsl", values, buffers, x, Dispatch::Per::kTokenLast));
+    made.z = a.kv_heads;
+    out.push_back(std::move(made));
+    return {};
+  };
+  if (variant.in_line) {
+    values["ATTEND"] = 0;
+    DOPPLER_TRY(attend(1));
+    values["ATTEND"] = 1;
+    values["APPEND"] = 0;
+  }
+  DOPPLER_TRY(attend(workgroups));
   return combine_apart(variant, out);
 }
 

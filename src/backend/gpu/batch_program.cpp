@@ -54,6 +54,12 @@ bool are_apart(const StepInput& input) {
   return std::ranges::adjacent_find(slots) == slots.end();
 }
 
+bool are_in_line(const StepInput& input) {
+  return input.size() > 1 && input.size() <= kMostInLine &&
+         std::ranges::all_of(input.wants_logits, [](std::uint8_t wants) { return wants != 0; }) &&
+         std::ranges::all_of(input.slots, [&](std::int32_t slot) { return slot == input.slots[0]; });
+}
+
 Result<BatchProgram> BatchProgram::create(Context& context, std::uint32_t wanted_rows) {
   BatchProgram program;
   DOPPLER_TRY(BatchBuilder(context, program).prepare(wanted_rows));
@@ -64,10 +70,13 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
                                                const Tap* tap) const {
   const Op& o = context.plan.ops[op];
   Variant variant{.op = op};
+  // Fewer guesses take the same kernels: others would have to be compiled in the middle of a text.
+  const std::uint32_t tokens = step.in_line ? std::max(step.tokens, kLeastInLine) : step.tokens;
   const bool expert = o.kind == OpKind::kExpertMatmul;
   if ((o.kind == OpKind::kMatmul || expert) && has_pass(context.plan, kPassBatchGemm)) {
     const bool all = context.plan.values[o.outputs[0]].rows == Rows::kAll;
-    const std::uint32_t rows = all ? step.all_tokens() : step.wanted;
+    std::uint32_t rows = all ? step.all_tokens() : step.wanted;
+    if (step.in_line) rows = std::max(rows, kLeastInLine);
     // The newest tokens of several sequences are multiplied as each alone would be.
     const std::uint32_t least = !expert || (step.apart && can_be_apart_[op]) ? 2
                                 : step.apart                                 ? UINT32_MAX
@@ -79,11 +88,14 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   if (const auto blocks = groups_.of(op).blocks)
     variant.halves = variant.halves || reads_halves(*blocks, step);
   variant.apart = step.apart && can_be_apart_[op];
-  if (variant.apart && o.kind == OpKind::kAttention) variant.rows = row_step(kRowSteps, step.tokens);
-  variant.gated = step.apart && can_be_gated_[op] && step.tokens <= kMostColumns;
-  variant.parts = step.apart && can_leave_parts_[op] && step.tokens > kMostColumns;
-  if (variant.parts) variant.rows = row_step(kRowSteps, step.tokens);
-  variant.by_token = step.apart && step.tokens <= kMostColumns && expert_groups_.contains(op);
+  if (variant.apart && o.kind == OpKind::kAttention) {
+    variant.rows = row_step(kRowSteps, tokens);
+    variant.in_line = step.in_line;
+  }
+  variant.gated = step.apart && can_be_gated_[op] && tokens <= kMostColumns;
+  variant.parts = step.apart && can_leave_parts_[op] && tokens > kMostColumns;
+  if (variant.parts) variant.rows = row_step(kRowSteps, tokens);
+  variant.by_token = step.apart && tokens <= kMostColumns && expert_groups_.contains(op);
   if (o.kind == OpKind::kAttention && !variant.apart) {
     variant.runs = step.runs && has_pass(context.plan, kPassBatchAttention);
     variant.halves = variant.runs && in_halves(step) && attends_halves(context, o);

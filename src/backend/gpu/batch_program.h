@@ -37,8 +37,9 @@ struct Dispatch {
 // The properties of a step that decide about its kernels.
 struct StepShape {
   std::uint32_t tokens = 0, wanted = 0;
-  bool runs = false;   // most tokens have neighbours of their own sequence: see has_runs()
-  bool apart = false;  // each token is the only one of its sequence: see are_apart()
+  bool runs = false;     // most tokens have neighbours of their own sequence: see has_runs()
+  bool apart = false;    // each token is computed as if it were alone: see are_apart(), are_in_line()
+  bool in_line = false;  // and some follow one another
   // Of a step that had so many tokens only these are left, which had their logits wanted: products sum along
   // k as they would for all. 0: all are there.
   std::uint32_t of_tokens = 0;
@@ -49,10 +50,15 @@ struct StepShape {
 // longer, hand some over before the rest is recorded.
 inline constexpr std::uint32_t kTokensOfHeadStart = 64, kDispatchesOfHeadStart = 10;
 
+// Tokens that are computed in line at most: with guesses for more a step costs more than it can bring.
+inline constexpr std::uint32_t kMostInLine = 32, kLeastInLine = 16;  // the kernels' own number at least
+
 // Whether attention in tiles of tokens pays.
 bool has_runs(const StepInput& input);
 // Whether the tokens are the newest of so many sequences, few enough for kernels of their own.
 bool are_apart(const StepInput& input);
+// Whether they are few that follow one another, all with their logits wanted: guesses that are to be checked.
+bool are_in_line(const StepInput& input);
 
 class BatchProgram {
  public:
@@ -83,6 +89,8 @@ class BatchProgram {
   const LateOps& late() const { return late_; }
   // Whether prompts are multiplied on tensor cores.
   bool multiplies_halves() const { return halves_; }
+  // Whether every attention takes tokens as if each were alone.
+  bool attends_apart(const Plan& plan) const;
   std::size_t first_wanted_op() const { return first_wanted_op_; }
   std::uint32_t wanted_rows() const { return wanted_rows_; }
 
@@ -92,9 +100,10 @@ class BatchProgram {
     std::size_t op = 0;
     std::uint32_t rows = 0;  // the most that the variant is for; 0: products one by one
     bool runs = false, emit = false;
-    bool few = false;    // of a product: far fewer rows than the variant is for
-    bool apart = false;  // an attention of several sequences is one kernel, and what is before and after it
-    bool gated = false;  // gate, up and activation are one kernel
+    bool few = false;      // of a product: far fewer rows than the variant is for
+    bool apart = false;    // an attention of several sequences is one kernel, and what is before and after it
+    bool in_line = false;  // an attention of tokens that attend to one another: all are appended first
+    bool gated = false;    // gate, up and activation are one kernel
     bool by_token = false;  // experts with their activation and sum are multiplied as for single tokens
     bool parts = false;     // a norm adds the parts of the split product before it
     bool halves = false;  // products and attention on tensor cores, and what leaves the former's activations

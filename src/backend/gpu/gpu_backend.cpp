@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -102,26 +103,18 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     }
     return rows;
   }
+  std::size_t rows_that_agree() const override {
+    const bool alike = runner_ && runner_->program().declined().empty() && batch_->attends_apart(plan()) &&
+                       has_pass(plan(), kPassBatchGemm);
+    return alike ? std::min({kMostInLine, batch_->wanted_rows(), context_.layout.tokens}) : 1;
+  }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_.clear(slot); }
   CacheAccess* cache() override { return &cache_; }
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
-    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
-    if (is_continuing())
-      return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
-    if (is_together()) DOPPLER_TRY(make_way(input));
-    DOPPLER_TRY(reserve(input));
-    trace_kv(plan(), options(), input, lengths_.all());
-    wanted_.clear();
-    for (std::size_t t = 0; t < input.size(); ++t) {
-      if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
-    }
+    DOPPLER_TRY(begin_step(input, tap, UINT32_MAX));
     logits_.resize(wanted_.size() * plan().vocab_size);
-    DOPPLER_TRY(write_step(input));
-    input_ = &input;
-    tap_ = tap;
-    seen_ = input;
     if (runner_ && input.size() == 1 && wanted_.size() == 1) {
       DOPPLER_ASSIGN(const DecodeProgram* program, runner_->program_for(tap));
       if (program != nullptr) {
@@ -160,6 +153,60 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   Result<std::span<const TokenId>> next_tokens() override {
     if (!is_continuing()) return fail(ErrorCode::kUsage, "No sequence is being continued.");
     return runner_->next_tokens();
+  }
+
+  bool wind_down() override {
+    if (is_continuing()) runner_->wind_down();
+    return is_continuing();
+  }
+
+  bool can_check(const GenerateOptions& sampling) const override {
+    return rows_that_agree() > 1 && TokenRunner::is_greedy(sampling);
+  }
+
+  Status prepare_check(std::size_t tokens) override {
+    if (!checker_) {
+      DOPPLER_ASSIGN(LikeliestRows rows, LikeliestRows::create(context_, *batch_, kMostInLine));
+      DOPPLER_ASSIGN(candidates_back_,
+                     context_.device->make_read_back("candidates", kMostInLine * rows.row_bytes()));
+      checker_.emplace(std::move(rows));
+    }
+    std::vector<FixedDispatch>& body = check_bodies_[tokens];
+    if (!body.empty()) return {};
+    const auto rows = static_cast<std::uint32_t>(tokens);
+    Recorder recorder(*context_.device, body);
+    Status recorded =
+        batch_->record(context_, recorder, 0, plan().ops.size(),
+                       {.tokens = rows, .wanted = rows, .apart = true, .in_line = true}, nullptr);
+    if (!recorded) body.clear();
+    remember_checks();  // of kernels made for it
+    return recorded;
+  }
+
+  Result<std::span<const TokenId>> check(const StepInput& input, TokenId pad_id) override {
+    if (!are_in_line(input) || input.size() > rows_that_agree())
+      return fail(ErrorCode::kUsage, "A check takes 2 to {} tokens of a sequence, all with their logits.",
+                  rows_that_agree());
+    DOPPLER_TRY(prepare_check(input.size()));
+    DOPPLER_TRY(begin_step(input, nullptr, static_cast<std::uint32_t>(pad_id)));
+    const auto rows = static_cast<std::uint32_t>(input.size());
+    DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
+    Recorder recorder(*context_.device);
+    for (const FixedDispatch& dispatch : check_bodies_[rows]) recorder.dispatch(dispatch);
+    recorder.dispatch(checker_->dispatch(rows));
+    recorder.copy(checker_->candidates(), 0, candidates_back_, 0, rows * checker_->row_bytes());
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+    likeliest_.clear();
+    DOPPLER_TRY(context_.device->read(
+        candidates_back_, rows * checker_->row_bytes(), submission, [&](std::span<const std::byte> from) {
+          std::vector<std::uint32_t> words(from.size() / 4);
+          std::memcpy(words.data(), from.data(), from.size());
+          const std::size_t each = std::size_t{checker_->each()} * 2;
+          for (std::uint32_t row = 0; row < rows; ++row)
+            likeliest_.push_back(checker_->best_of(std::span(words).subspan(row * each, each)));
+        }));
+    for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
+    return std::span<const TokenId>(likeliest_);
   }
 
   Status stop_sequence(std::uint64_t length) override {
@@ -213,6 +260,25 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   Status make_sequences() {
     if (sequences_) return {};
     DOPPLER_ASSIGN(sequences_, SequencesRunner::create(context_, *batch_, most_together()));
+    return {};
+  }
+
+  // Checks a step, makes room for it, and tells the device. `pad`: a token that is never chosen.
+  Status begin_step(const StepInput& input, Tap* tap, std::uint32_t pad) {
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
+    if (is_continuing())
+      return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
+    if (is_together()) DOPPLER_TRY(make_way(input));
+    DOPPLER_TRY(reserve(input));
+    trace_kv(plan(), options(), input, lengths_.all());
+    wanted_.clear();
+    for (std::size_t t = 0; t < input.size(); ++t) {
+      if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
+    }
+    DOPPLER_TRY(write_step(input, pad));
+    input_ = &input;
+    tap_ = tap;
+    seen_ = input;
     return {};
   }
 
@@ -567,14 +633,14 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return context_.device->write(context_.step, std::uint64_t{at} * 4, std::as_bytes(words));
   }
 
-  Status write_step(const StepInput& input) {
+  Status write_step(const StepInput& input, std::uint32_t pad = UINT32_MAX) {
     const auto as_words = [](const std::vector<std::int32_t>& values) {
       return std::span(reinterpret_cast<const std::uint32_t*>(values.data()), values.size());
     };
     longest_ =
         1 + static_cast<std::uint32_t>(*std::max_element(input.positions.begin(), input.positions.end()));
     const std::uint32_t header[] = {static_cast<std::uint32_t>(input.size()),
-                                    static_cast<std::uint32_t>(wanted_.size()), longest_, 0, UINT32_MAX};
+                                    static_cast<std::uint32_t>(wanted_.size()), longest_, 0, pad};
     DOPPLER_TRY(write_words(0, header));
     DOPPLER_TRY(write_words(context_.layout.ids(), as_words(input.ids)));
     DOPPLER_TRY(write_words(context_.layout.positions(), as_words(input.positions)));
@@ -584,9 +650,11 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   Status run_batch() {
     const std::size_t end = plan().ops.size(), select = batch_->first_wanted_op();
     const bool late = goes_on_with_wanted();
-    StepShape shape{static_cast<std::uint32_t>(input_->size()), 0,
-                    has_runs(*input_) && options().fault == nullptr,
-                    !late && tap_ == nullptr && options().fault == nullptr && are_apart(*input_)};
+    const bool plain = tap_ == nullptr && options().fault == nullptr, in_line = are_in_line(*input_);
+    StepShape shape{.tokens = static_cast<std::uint32_t>(input_->size()),
+                    .runs = has_runs(*input_) && options().fault == nullptr,
+                    .apart = !late && plain && (in_line || are_apart(*input_)),
+                    .in_line = in_line};
     DOPPLER_TRY(run(0, late ? batch_->late().first : select, shape));
     if (wanted_.empty()) return {};
     if (late) {
@@ -769,7 +837,11 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   TapCopy taps_;
   std::optional<BatchProgram> batch_;
   std::optional<TokenRunner> runner_;
-  std::optional<SequencesRunner> sequences_;  // made when the first joins
+  std::optional<SequencesRunner> sequences_;                        // made when the first joins
+  std::optional<LikeliestRows> checker_;                            // made for the first check of guesses
+  std::map<std::size_t, std::vector<FixedDispatch>> check_bodies_;  // by tokens
+  Buffer candidates_back_;
+  std::vector<TokenId> likeliest_;
   std::string why_no_runner_;
   std::vector<CheckedToken> expected_;  // of the check of single tokens
   double check_seconds_ = 0;            // that it took

@@ -15,8 +15,7 @@ constexpr std::uint32_t kRingSteps = 1024;
 // Words of a sequence in `rows`: what next_tokens.wgsl counts, and tokens that end it. Models have one to
 // eight of these; where there are more, the host sees the others, some steps later.
 constexpr std::uint32_t kRowHeader = 4, kMostStops = 12, kRowWords = kRowHeader + kMostStops;
-// Workgroups that look for a row's likeliest token: with eight rows two for each processor of a large GPU.
-constexpr std::uint32_t kRowPickThreads = 256, kMostPickers = 32;
+constexpr std::uint32_t kNextThreads = 32;  // as many as LikeliestRows has candidates of a row at most
 
 }  // namespace
 
@@ -24,29 +23,20 @@ Result<SequencesRunner> SequencesRunner::create(Context& context, BatchProgram& 
   SequencesRunner runner(context, batch, most);
   Device& device = *context.device;
   const std::uint32_t vocab = context.plan.vocab_size;
-  runner.pickers_ = std::min(ceil_div(vocab, kRowPickThreads), kMostPickers);
+  DOPPLER_ASSIGN(runner.likeliest_, LikeliestRows::create(context, batch, most));
   const struct {
     Buffer* buffer;
     const char* label;
     std::uint64_t words;
   } all[] = {{&runner.ring_, "ring of sequences", std::uint64_t{kRingSteps} * most},
-             {&runner.candidates_, "candidates of sequences", std::uint64_t{most} * runner.pickers_ * 2},
              {&runner.chosen_, "chosen of sequences", most},
              {&runner.table_, "sequences", std::uint64_t{most} * kRowWords}};
   for (const auto& one : all) {
     DOPPLER_ASSIGN(*one.buffer, device.make_buffer(one.label, one.words * 4));
   }
-  DOPPLER_ASSIGN(auto likeliest, context.kernels.get("likeliest.wgsl", {{"THREADS", kRowPickThreads},
-                                                                        {"GROUPS", runner.pickers_},
-                                                                        {"VOCAB", vocab},
-                                                                        {"PAD_WORD", StepLayout::kPad}}));
-  DOPPLER_ASSIGN(runner.likeliest_, BoundKernel::create(device, std::move(likeliest),
-                                                        {{"step", context.step},
-                                                         batch.value(context.plan.logits).bound("logits"),
-                                                         {"candidates", runner.candidates_}}));
   DOPPLER_ASSIGN(auto next,
-                 context.kernels.get("next_tokens.wgsl", {{"THREADS", kMostPickers},
-                                                          {"CANDIDATES", runner.pickers_},
+                 context.kernels.get("next_tokens.wgsl", {{"THREADS", kNextThreads},
+                                                          {"CANDIDATES", runner.likeliest_.each()},
                                                           {"VOCAB", vocab},
                                                           {"RING", kRingSteps},
                                                           {"MOST", most},
@@ -56,7 +46,7 @@ Result<SequencesRunner> SequencesRunner::create(Context& context, BatchProgram& 
   DOPPLER_ASSIGN(runner.next_, BoundKernel::create(device, std::move(next),
                                                    {{"step", context.step},
                                                     {"ring", runner.ring_},
-                                                    {"candidates", runner.candidates_},
+                                                    {"candidates", runner.likeliest_.candidates()},
                                                     {"chosen", runner.chosen_},
                                                     {"rows", runner.table_}}));
   return runner;
@@ -128,7 +118,7 @@ Result<std::vector<FixedDispatch>> SequencesRunner::body(std::uint32_t count) {
 }
 
 std::vector<FixedDispatch> SequencesRunner::choice(std::uint32_t count) const {
-  return {{likeliest_, {pickers_, count, 1}}, {next_, {count, 1, 1}}};
+  return {likeliest_.dispatch(count), {next_, {count, 1, 1}}};
 }
 
 // Lists the sequences that have not ended. Nothing may be under way.

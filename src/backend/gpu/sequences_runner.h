@@ -11,6 +11,7 @@
 
 #include "backend/continuer.h"
 #include "backend/gpu/batch_program.h"
+#include "backend/gpu/likeliest_rows.h"
 #include "backend/gpu/sampling.h"
 
 namespace doppler::gpu {
@@ -81,9 +82,9 @@ class SequencesRunner {
   Context* context_;
   BatchProgram* batch_;
   std::uint32_t most_;
-  BoundKernel likeliest_, next_;
-  std::uint32_t pickers_ = 0;
-  Buffer ring_, candidates_, chosen_, table_;
+  LikeliestRows likeliest_;
+  BoundKernel next_;
+  Buffer ring_, chosen_, table_;
   std::vector<Chooser> choosers_;
   std::vector<Row> rows_;
   std::optional<TokenId> pad_;

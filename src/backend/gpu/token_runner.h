@@ -49,6 +49,8 @@ class TokenRunner {
               std::span<float> logits);
 
   bool is_continuing() const { return flying_.has_value(); }
+  // No more tokens are begun.
+  void wind_down() { flying_->left = 0; }
   // `step` describes the continuation's first token; `length` is what the slot's cache holds before it.
   Status begin(const Continuation& continuation, std::uint64_t length);
   // As Continuer::next_tokens().

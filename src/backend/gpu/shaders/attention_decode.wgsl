@@ -11,7 +11,8 @@
 //   PAIRS that turn (0: no rotation), HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; QK_NORM 1: q and k have norms
 //   SCALE_BITS, SOFTCAP_BITS, EPS_BITS bits of a float; SOFTCAP 1: scores are capped; ALIBI 1: see alibi.wgsl; SLOTS, POSITIONS words of `step`
 //   Q_OFFSET, K_OFFSET, V_OFFSET floats of qkv where the heads of each begin; EMIT_ROPE, EMIT_NORM 1: stored for taps
-//   MANY 1: for tokens of several sequences, QKV_STRIDE floats apart in qkv, else for one
+//   MANY 1: for several tokens, QKV_STRIDE floats apart in qkv, else for one; ATTEND 0 (x 1): only appends, APPEND 0: only attends, where
+//   several of a sequence are appended before any attends
 // Buffers: qkv the token's projections; keys, values the layer's cache, 8 (f16) or 4 (f32) keys and 4 values an element;
 // qk_weights DIM of q's norm, then DIM of k's; parts, marks see combined.wgsl; looked [q_rope][k_rope][q_norm][k_norm].
 //
@@ -43,6 +44,8 @@
 // whose values a thread takes; K_VECS elements of a key, K_LOADS of them a thread; QUAD_ROUNDS quads of a head a thread
 // of a team.
 #default HEADS_EACH HEADS / KV_HEADS
+#default APPEND 1
+#default ATTEND 1
 #define G HEADS_EACH
 #define SHARES HEADS / KV_HEADS / G
 #define QUADS DIM / 4
@@ -221,7 +224,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (group.x >= range.count) {
     return;
   }
+#if ATTEND
   let is_owner = (range.count - 1u) % ${WORKGROUPS}u == group.x;
+#else
+  let is_owner = true;
+#endif
 #if SEVERAL
   var first = range.begin + group.x * range.each;
   var end = min(first + range.each, range.end);
@@ -263,6 +270,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     sv[t] = as_cached(qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
   }
   workgroupBarrier();
+#if APPEND
   if (is_owner && group.y % ${SHARES}u == 0u) {
     let row = cache_row(slot, kv_head, position);
 #if KV_HALF
@@ -280,6 +288,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       values[row * ${QUADS}u + t] = sv[t];
     }
 #endif
+  }
+#endif
+  if (${ATTEND}u == 0u) {
+    return;
   }
 
 #if SEVERAL
