@@ -72,8 +72,8 @@ class Backend {
   // until the next step. `tap` may be null. A step that check_step refuses changes nothing.
   virtual Result<std::span<const float>> step(const StepInput& input, Tap* tap) = 0;
 
-  // Tokens of a sequence at most that one step may have, all with their logits wanted, for each to have the
-  // logits of a step of its own, bit for bit: guesses are checked so.
+  // Tokens of a sequence at most that a step of StepInput::guesses may have, all with their logits wanted,
+  // for each to have the logits of a step of its own, bit for bit.
   virtual std::size_t rows_that_agree() const { return 1; }
 
   // Tokens in a slot's cache.

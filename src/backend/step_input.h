@@ -15,6 +15,9 @@ struct StepInput {
   std::vector<std::int32_t> positions;
   std::vector<std::int32_t> slots;
   std::vector<std::uint8_t> wants_logits;
+  // Whether all but the first are guesses that are to be checked: each token is then computed as in a step of
+  // its own, as far as Backend::rows_that_agree() says.
+  bool guesses = false;
   // The step's number in trace lines: 0 for a prompt, then the decode steps from 1; -1: not counted.
   std::int64_t trace_step = -1;
   std::size_t size() const { return ids.size(); }

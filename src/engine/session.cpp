@@ -23,6 +23,7 @@ Error no_token_error(std::size_t tokens) {
 StepInput Session::input_of(std::span<const TokenId> ids, std::size_t wanted) const {
   StepInput input;
   input.trace_step = trace_step_;
+  input.guesses = ids.size() > 1 && wanted == ids.size();
   for (std::size_t i = 0; i < ids.size(); ++i) {
     input.add(ids[i], cached_.size() + i, slot_, i + wanted >= ids.size());
   }

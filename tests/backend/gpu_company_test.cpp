@@ -149,6 +149,7 @@ TEST_P(GpuCompany, LeavesTokensOfOneSequenceTheirLogits) {
         DOPPLER_TRY(feed_prompts(2));
         std::vector<float> all;
         StepInput input;
+        input.guesses = together;
         for (std::uint32_t i = 0; i < count; ++i) {
           input.add(token(slot, length(slot) + i), length(slot) + i, slot, true);
           if (together && i + 1 < count) continue;

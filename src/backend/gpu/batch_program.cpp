@@ -55,7 +55,7 @@ bool are_apart(const StepInput& input) {
 }
 
 bool are_in_line(const StepInput& input) {
-  return input.size() > 1 && input.size() <= kMostInLine &&
+  return input.guesses && input.size() > 1 && input.size() <= kMostInLine &&
          std::ranges::all_of(input.wants_logits, [](std::uint8_t wants) { return wants != 0; }) &&
          std::ranges::all_of(input.slots, [&](std::int32_t slot) { return slot == input.slots[0]; });
 }

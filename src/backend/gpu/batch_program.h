@@ -57,7 +57,7 @@ inline constexpr std::uint32_t kMostInLine = 32, kLeastInLine = 16;  // the kern
 bool has_runs(const StepInput& input);
 // Whether the tokens are the newest of so many sequences, few enough for kernels of their own.
 bool are_apart(const StepInput& input);
-// Whether they are few that follow one another, all with their logits wanted: guesses that are to be checked.
+// Whether they are guesses that are to be checked: few that follow one another, all with their logits wanted.
 bool are_in_line(const StepInput& input);
 
 class BatchProgram {
