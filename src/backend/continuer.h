@@ -58,14 +58,14 @@ class Continuer {
 
   // --- guesses
 
-  // Whether check() chooses as these options do.
-  virtual bool can_check(const GenerateOptions&) const { return false; }
+  // Whether check() chooses with these options.
+  virtual bool can_check(const GenerateOptions&) { return false; }
   // Makes what a check of so many tokens needs, so that the first takes no longer than the others.
-  virtual Status prepare_check(std::size_t /*tokens*/) { return {}; }
-  // A step of some tokens of a sequence, no more than Backend::rows_that_agree(): the token that follows
-  // each, as steps of one token would choose it, never `pad_id`; kNoToken where a logit is not finite. Valid
-  // until the next call.
-  virtual Result<std::span<const TokenId>> check(const StepInput&, TokenId /*pad_id*/) {
+  virtual Status prepare_check(std::size_t /*tokens*/, const GenerateOptions&) { return {}; }
+  // A step of StepInput::guesses, no more than Backend::rows_that_agree(): the token that follows each, as
+  // the continuation of the first would choose it if all before it are right; kNoToken where none could be
+  // chosen. Valid until the next call.
+  virtual Result<std::span<const TokenId>> check(const StepInput&, const Continuation& /*first*/) {
     return fail(ErrorCode::kUnsupported, "Guesses are checked by their logits here.");
   }
 

@@ -144,15 +144,20 @@ Result<std::span<const float>> Session::append(std::span<const TokenId> ids) {
   return feed(ids, ids.size());
 }
 
-Status Session::prepare_check(std::size_t tokens) {
-  Status prepared = backend_.continuer()->prepare_check(tokens);
+Status Session::prepare_check(std::size_t tokens, const GenerateOptions& sampling) {
+  Status prepared = backend_.continuer()->prepare_check(tokens, sampling);
   tell_new_fallbacks();
   return prepared;
 }
 
-Result<std::span<const TokenId>> Session::check(std::span<const TokenId> ids, TokenId pad_id) {
+Result<std::span<const TokenId>> Session::check(std::span<const TokenId> ids, const GenerateOptions& sampling,
+                                                std::uint64_t draw, TokenId pad_id) {
   begin_trace_step();
-  DOPPLER_ASSIGN(const auto chosen, backend_.continuer()->check(input_of(ids, ids.size()), pad_id));
+  std::vector<TokenId> history = cached_;
+  history.push_back(ids[0]);
+  const Continuation first = {
+      .slot = slot_, .id = ids[0], .sampling = &sampling, .history = history, .draw = draw, .pad_id = pad_id};
+  DOPPLER_ASSIGN(const auto chosen, backend_.continuer()->check(input_of(ids, ids.size()), first));
   cached_.insert(cached_.end(), ids.begin(), ids.end());
   tell_new_fallbacks();
   return chosen;

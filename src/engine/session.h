@@ -63,9 +63,10 @@ class Session {
   Result<std::span<const float>> append(TokenId id) { return append(std::span(&id, 1)); }
   Result<std::span<const float>> append(std::span<const TokenId> ids);
   // Prepares the backend for check() of so many tokens.
-  Status prepare_check(std::size_t tokens);
+  Status prepare_check(std::size_t tokens, const GenerateOptions& sampling);
   // The token that follows each of some, as the backend chooses it (Continuer::check).
-  Result<std::span<const TokenId>> check(std::span<const TokenId> ids, TokenId pad_id);
+  Result<std::span<const TokenId>> check(std::span<const TokenId> ids, const GenerateOptions& sampling,
+                                         std::uint64_t draw, TokenId pad_id);
   // Why the next tokens cannot be guessed and appended together, to be cut off again where they are wrong; a
   // sentence, empty if they can.
   std::string_view why_no_guesses() const;

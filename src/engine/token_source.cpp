@@ -66,7 +66,7 @@ Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_
     const bool pays =
         prepared_ || !checks_ || speculation_->is_asked() || options_.max_tokens >= drawn + kLeastLeft;
     if (!ends_ && guesses && pays && speculation_->convinces()) {
-      if (checks_ && !prepared_) DOPPLER_TRY(session_.prepare_check(speculation_->next_size()));
+      if (checks_ && !prepared_) DOPPLER_TRY(session_.prepare_check(speculation_->next_size(), options_));
       prepared_ = ends_ = true;
       DOPPLER_TRY(session_.wind_down());
     }
@@ -135,13 +135,14 @@ Result<TokenId> TokenSource::step(std::span<const TokenId> history, std::size_t 
   fed_.assign({history.back()});
   fed_.insert(fed_.end(), guesses.begin(), guesses.end());
   const bool by_backend = checks_ && guesses.size() >= kLeastChecked;
-  return by_backend ? check_ahead(history, guesses) : step_ahead(history, drawn, guesses);
+  return by_backend ? check_ahead(history, drawn, guesses) : step_ahead(history, drawn, guesses);
 }
 
 // Takes the tokens of a step that the backend has checked.
-Result<TokenId> TokenSource::check_ahead(std::span<const TokenId> history, std::span<const TokenId> guesses) {
+Result<TokenId> TokenSource::check_ahead(std::span<const TokenId> history, std::size_t drawn,
+                                         std::span<const TokenId> guesses) {
   const auto begin = Clock::now();
-  DOPPLER_ASSIGN(const std::span<const TokenId> chosen, session_.check(fed_, pad_id_));
+  DOPPLER_ASSIGN(const std::span<const TokenId> chosen, session_.check(fed_, options_, drawn, pad_id_));
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     // Logits that are broken are met again by the step that comes to them.

@@ -49,7 +49,8 @@ class TokenSource {
   Result<TokenId> step(std::span<const TokenId> history, std::size_t drawn);
   Result<TokenId> step_ahead(std::span<const TokenId> history, std::size_t drawn,
                              std::span<const TokenId> guesses);
-  Result<TokenId> check_ahead(std::span<const TokenId> history, std::span<const TokenId> guesses);
+  Result<TokenId> check_ahead(std::span<const TokenId> history, std::size_t drawn,
+                              std::span<const TokenId> guesses);
   Result<TokenId> take_ready(std::span<const TokenId> history, std::span<const TokenId> guesses);
   Status draw_rows(std::span<const float> rows, std::span<const TokenId> history, std::size_t drawn,
                    std::span<const TokenId> guesses);

@@ -200,7 +200,6 @@ TEST(Speculation, AGpuWithPenaltiesSaysTheSame) {
   const Ids prompt = {2, 7, 9, 11, 30, 7};
   const auto automatic = engine->generate(prompt, options);
   ASSERT_TRUE(automatic);
-  EXPECT_EQ(automatic->timings.guessed_tokens, 0u) << "the device chooses, and checks only what is greedy";
   const std::size_t notes = EngineAccess::loaded(*engine).backend->fallbacks().size();
   options.speculate = 6;
   const auto asked = engine->generate(prompt, options);
@@ -210,14 +209,15 @@ TEST(Speculation, AGpuWithPenaltiesSaysTheSame) {
   EXPECT_EQ(EngineAccess::loaded(*engine).backend->fallbacks().size(), notes);
 }
 
-// Its kernels for that are made beside the first tokens, which do not wait for them.
 TEST(Speculation, AGpuChecksGuessesByItselfAndSaysTheSame) {
+  std::size_t guessed_drawn = 0;
   for (const char* const model : {"gguf/gemma3_k288.Q4_0.gguf", "models/qwen3"}) {
     SCOPED_TRACE(model);
     auto engine = Engine::load(testing::data_path(model), {.backend = "gpu", .threads = 2, .context = 512});
     if (!engine) GTEST_SKIP() << engine.error().message;
-    GenerateOptions options = just(300);
-    options.speculate = 0;
+    GenerateOptions options = just(300), drawn = options;
+    options.speculate = drawn.speculate = 0;
+    drawn.temperature = 0.3, drawn.top_k = 2, drawn.seed = 3, drawn.frequency_penalty = 0.001;
     const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
     const auto plain = engine->generate(prompt, options);
     ASSERT_TRUE(plain);
@@ -225,21 +225,23 @@ TEST(Speculation, AGpuChecksGuessesByItselfAndSaysTheSame) {
     ASSERT_TRUE(plain_next);
     for (const std::int32_t speculate : {8, 15, GenerateOptions::kSpeculateAuto}) {
       options.speculate = speculate;
-      std::size_t right = 0;
-      constexpr int kMostTimes = 100;  // until the kernels are there
-      for (int times = 0; times < kMostTimes && right == 0; ++times) {
-        const auto guessing = engine->generate(prompt, options);
-        ASSERT_TRUE(guessing);
-        ASSERT_EQ(guessing->ids, plain->ids);
-        const auto next = engine->sequence()->resume(just(4));
-        ASSERT_TRUE(next);
-        EXPECT_EQ(next->ids, plain_next->ids) << "the caches are the same";
-        right = guessing->timings.guessed_right;
-        if (speculate == GenerateOptions::kSpeculateAuto) break;  // whether it pays depends on the machine
-      }
-      EXPECT_TRUE(speculate < 0 || right > 100u) << right;
+      const auto guessing = engine->generate(prompt, options);
+      ASSERT_TRUE(guessing);
+      ASSERT_EQ(guessing->ids, plain->ids);
+      const auto next = engine->sequence()->resume(just(4));
+      ASSERT_TRUE(next);
+      EXPECT_EQ(next->ids, plain_next->ids) << "the caches are the same";
+      if (speculate == GenerateOptions::kSpeculateAuto) continue;  // whether it pays depends on the machine
+      EXPECT_GT(guessing->timings.guessed_right, 100u);
     }
+    const auto plain_drawn = engine->generate(prompt, drawn);
+    drawn.speculate = 8;
+    const auto guessing = engine->generate(prompt, drawn);
+    ASSERT_TRUE(plain_drawn && guessing);
+    EXPECT_EQ(guessing->ids, plain_drawn->ids);
+    guessed_drawn += guessing->timings.guessed_right;
   }
+  EXPECT_GT(guessed_drawn, 0u);
 }
 #endif
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
 #include "backend/gpu/gpu_cache.h"
+#include "backend/gpu/guess_check.h"
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/sequences_runner.h"
 #include "backend/gpu/stopwatch.h"
@@ -160,53 +160,29 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return is_continuing();
   }
 
-  bool can_check(const GenerateOptions& sampling) const override {
-    return rows_that_agree() > 1 && TokenRunner::is_greedy(sampling);
+  bool can_check(const GenerateOptions& sampling) override {
+    return rows_that_agree() > 1 && can_continue(sampling);
   }
 
-  Status prepare_check(std::size_t tokens) override {
+  Status prepare_check(std::size_t tokens, const GenerateOptions& sampling) override {
     if (!checker_) {
-      DOPPLER_ASSIGN(LikeliestRows rows, LikeliestRows::create(context_, *batch_, kMostInLine));
-      DOPPLER_ASSIGN(candidates_back_,
-                     context_.device->make_read_back("candidates", kMostInLine * rows.row_bytes()));
-      checker_.emplace(std::move(rows));
+      DOPPLER_ASSIGN(checker_, GuessCheck::create(context_, *batch_));
     }
-    std::vector<FixedDispatch>& body = check_bodies_[tokens];
-    if (!body.empty()) return {};
-    const auto rows = static_cast<std::uint32_t>(tokens);
-    Recorder recorder(*context_.device, body);
-    Status recorded =
-        batch_->record(context_, recorder, 0, plan().ops.size(),
-                       {.tokens = rows, .wanted = rows, .apart = true, .in_line = true}, nullptr);
-    if (!recorded) body.clear();
+    Status prepared = checker_->prepare(tokens, sampling);
     remember_checks();  // of kernels made for it
-    return recorded;
+    return prepared;
   }
 
-  Result<std::span<const TokenId>> check(const StepInput& input, TokenId pad_id) override {
+  Result<std::span<const TokenId>> check(const StepInput& input, const Continuation& first) override {
     if (!are_in_line(input) || input.size() > rows_that_agree())
       return fail(ErrorCode::kUsage, "A check takes 2 to {} tokens of a sequence, all with their logits.",
                   rows_that_agree());
-    DOPPLER_TRY(prepare_check(input.size()));
-    DOPPLER_TRY(begin_step(input, nullptr, static_cast<std::uint32_t>(pad_id)));
-    const auto rows = static_cast<std::uint32_t>(input.size());
+    DOPPLER_TRY(prepare_check(input.size(), *first.sampling));
+    DOPPLER_TRY(begin_step(input, nullptr, static_cast<std::uint32_t>(first.pad_id)));
     DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
-    Recorder recorder(*context_.device);
-    for (const FixedDispatch& dispatch : check_bodies_[rows]) recorder.dispatch(dispatch);
-    recorder.dispatch(checker_->dispatch(rows));
-    recorder.copy(checker_->candidates(), 0, candidates_back_, 0, rows * checker_->row_bytes());
-    DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
-    likeliest_.clear();
-    DOPPLER_TRY(context_.device->read(
-        candidates_back_, rows * checker_->row_bytes(), submission, [&](std::span<const std::byte> from) {
-          std::vector<std::uint32_t> words(from.size() / 4);
-          std::memcpy(words.data(), from.data(), from.size());
-          const std::size_t each = std::size_t{checker_->each()} * 2;
-          for (std::uint32_t row = 0; row < rows; ++row)
-            likeliest_.push_back(checker_->best_of(std::span(words).subspan(row * each, each)));
-        }));
+    DOPPLER_ASSIGN(const auto chosen, checker_->run(input.size(), first));
     for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
-    return std::span<const TokenId>(likeliest_);
+    return chosen;
   }
 
   Status stop_sequence(std::uint64_t length) override {
@@ -837,11 +813,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   TapCopy taps_;
   std::optional<BatchProgram> batch_;
   std::optional<TokenRunner> runner_;
-  std::optional<SequencesRunner> sequences_;                        // made when the first joins
-  std::optional<LikeliestRows> checker_;                            // made for the first check of guesses
-  std::map<std::size_t, std::vector<FixedDispatch>> check_bodies_;  // by tokens
-  Buffer candidates_back_;
-  std::vector<TokenId> likeliest_;
+  std::optional<SequencesRunner> sequences_;  // made when the first joins
+  std::optional<GuessCheck> checker_;         // made for the first check of guesses
   std::string why_no_runner_;
   std::vector<CheckedToken> expected_;  // of the check of single tokens
   double check_seconds_ = 0;            // that it took

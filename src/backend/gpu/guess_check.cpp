@@ -1,0 +1,79 @@
+#include "backend/gpu/guess_check.h"
+
+#include <cstring>
+
+#include "backend/gpu/token_runner.h"
+
+namespace doppler::gpu {
+
+Result<GuessCheck> GuessCheck::create(Context& context, BatchProgram& batch) {
+  GuessCheck check(context, batch);
+  DOPPLER_ASSIGN(check.likeliest_, LikeliestRows::create(context, batch, kMostInLine));
+  DOPPLER_ASSIGN(check.back_, context.device->make_read_back("checked guesses",
+                                                             kMostInLine * check.likeliest_.row_bytes()));
+  return check;
+}
+
+Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) {
+  if (!TokenRunner::is_greedy(sampling) && !drawn_) {
+    Device& device = *context_->device;
+    const std::uint32_t vocab = context_->plan.vocab_size;
+    // Whole vectors of four.
+    DOPPLER_ASSIGN(Buffer logits,
+                   device.make_buffer("logits of a guess", (std::uint64_t{vocab} + 3) / 4 * 16));
+    DOPPLER_ASSIGN(Buffer chosen, device.make_buffer("chosen of a guess", 4));
+    DOPPLER_ASSIGN(Buffer rows, device.make_buffer("chosen of guesses", kMostInLine * 4));
+    DOPPLER_ASSIGN(Sampling made, Sampling::create(device, context_->kernels, vocab, logits, chosen));
+    drawn_.emplace(std::move(logits), std::move(chosen), std::move(rows), std::move(made));
+  }
+  std::vector<FixedDispatch>& body = bodies_[tokens];
+  if (!body.empty()) return {};
+  const auto rows = static_cast<std::uint32_t>(tokens);
+  Recorder recorder(*context_->device, body);
+  Status recorded = batch_->record(*context_, recorder, 0, context_->plan.ops.size(),
+                                   {.tokens = rows, .wanted = rows, .apart = true, .in_line = true}, nullptr);
+  if (!recorded) body.clear();
+  return recorded;
+}
+
+Result<std::span<const TokenId>> GuessCheck::run(std::size_t tokens, const Continuation& c) {
+  DOPPLER_TRY(prepare(tokens, *c.sampling));
+  if (TokenRunner::is_greedy(*c.sampling)) return run_greedy(tokens);
+  DOPPLER_TRY(drawn_->sampling.begin(*c.sampling, c.pad_id, c.history, c.draw));
+  const Buffer& logits = batch_->value(context_->plan.logits).buffer;
+  const std::uint64_t row_bytes = std::uint64_t{context_->plan.vocab_size} * 4;
+  Recorder recorder(*context_->device);
+  for (const FixedDispatch& dispatch : bodies_[tokens]) recorder.dispatch(dispatch);
+  for (std::size_t i = 0; i < tokens; ++i) {
+    recorder.copy(logits, i * row_bytes, drawn_->logits, 0, row_bytes);
+    drawn_->sampling.record(recorder);
+    recorder.copy(drawn_->chosen, 0, drawn_->rows, i * 4, 4);
+  }
+  recorder.copy(drawn_->rows, 0, back_, 0, tokens * 4);
+  DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+  chosen_.resize(tokens);
+  DOPPLER_TRY(context_->device->read(back_, tokens * 4, submission, [&](std::span<const std::byte> from) {
+    std::memcpy(chosen_.data(), from.data(), from.size());
+  }));
+  return std::span<const TokenId>(chosen_);
+}
+
+Result<std::span<const TokenId>> GuessCheck::run_greedy(std::size_t tokens) {
+  const std::uint64_t bytes = tokens * likeliest_.row_bytes();
+  Recorder recorder(*context_->device);
+  for (const FixedDispatch& dispatch : bodies_[tokens]) recorder.dispatch(dispatch);
+  recorder.dispatch(likeliest_.dispatch(static_cast<std::uint32_t>(tokens)));
+  recorder.copy(likeliest_.candidates(), 0, back_, 0, bytes);
+  DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+  chosen_.clear();
+  DOPPLER_TRY(context_->device->read(back_, bytes, submission, [&](std::span<const std::byte> from) {
+    std::vector<std::uint32_t> words(from.size() / 4);
+    std::memcpy(words.data(), from.data(), from.size());
+    const std::size_t each = std::size_t{likeliest_.each()} * 2;
+    for (std::size_t row = 0; row < tokens; ++row)
+      chosen_.push_back(likeliest_.best_of(std::span(words).subspan(row * each, each)));
+  }));
+  return std::span<const TokenId>(chosen_);
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,45 @@
+// GuessCheck: a step of a few tokens of one sequence, of which all but the first are guesses, and the token
+// that follows each, chosen on the device. Each is computed as in a step of its own.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/continuer.h"
+#include "backend/gpu/likeliest_rows.h"
+#include "backend/gpu/sampling.h"
+
+namespace doppler::gpu {
+
+class GuessCheck {
+ public:
+  static Result<GuessCheck> create(Context& context, BatchProgram& batch);
+
+  // Makes what steps of so many tokens, with these options, need.
+  Status prepare(std::size_t tokens, const GenerateOptions& sampling);
+  // The buffer `step` has the tokens. `continuation`: of the first one, as if it went on alone. Valid until
+  // the next call.
+  Result<std::span<const TokenId>> run(std::size_t tokens, const Continuation& continuation);
+
+ private:
+  GuessCheck(Context& context, BatchProgram& batch) : context_(&context), batch_(&batch) {}
+  Result<std::span<const TokenId>> run_greedy(std::size_t tokens);
+
+  // For what is drawn: a row's logits, from which the sampler chooses one token after the other.
+  struct Drawn {
+    Buffer logits, chosen, rows;  // rows: what was chosen
+    Sampling sampling;
+  };
+
+  Context* context_;
+  BatchProgram* batch_;
+  LikeliestRows likeliest_;
+  std::optional<Drawn> drawn_;
+  std::map<std::size_t, std::vector<FixedDispatch>> bodies_;  // by tokens
+  Buffer back_;
+  std::vector<TokenId> chosen_;
+};
+
+}  // namespace doppler::gpu
