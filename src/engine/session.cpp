@@ -163,6 +163,23 @@ Result<std::span<const TokenId>> Session::check(std::span<const TokenId> ids, co
   return chosen;
 }
 
+Result<bool> Session::checks_rightly(std::span<const TokenId> history, const GenerateOptions& sampling,
+                                     std::uint64_t drawn, TokenId pad_id) {
+  if (checks_rightly_) return *checks_rightly_;
+  constexpr std::uint64_t kMost = 16;
+  const std::size_t count = std::min(kMost, drawn), begin = history.size() - 1 - count;
+  if (!cut(begin)) return fail(ErrorCode::kInternal, "The cache cannot be cut by {} tokens.", count);
+  DOPPLER_ASSIGN(const auto chosen, check(history.subspan(begin, count), sampling, drawn - count, pad_id));
+  checks_rightly_ = std::ranges::equal(chosen, history.last(count));
+  if (*checks_rightly_) return true;
+  backend_.note({"No tokens are guessed ahead.",
+                 "The device computes several tokens at once otherwise than one by one, and chose others."});
+  tell_new_fallbacks();
+  cut(begin);
+  DOPPLER_TRY(extend(history.first(history.size() - 1), nullptr));
+  return false;
+}
+
 Status Session::wind_down() {
   if (together_ || !backend_.continuer()->wind_down()) return {};
   coming_.erase(coming_.begin(), coming_.begin() + static_cast<std::ptrdiff_t>(given_));

@@ -67,6 +67,12 @@ class Session {
   // The token that follows each of some, as the backend chooses it (Continuer::check).
   Result<std::span<const TokenId>> check(std::span<const TokenId> ids, const GenerateOptions& sampling,
                                          std::uint64_t draw, TokenId pad_id);
+  // Whether check() gives what is known: computes up to 16 of the last tokens of `history` again, of which
+  // `drawn` were drawn and the last is not in the cache. Where it does not, that is a fallback. Asked once,
+  // since no driver computes as another does.
+  Result<bool> checks_rightly(std::span<const TokenId> history, const GenerateOptions& sampling,
+                              std::uint64_t drawn, TokenId pad_id);
+  bool checks_wrongly() const { return checks_rightly_ == false; }
   // Why the next tokens cannot be guessed and appended together, to be cut off again where they are wrong; a
   // sentence, empty if they can.
   std::string_view why_no_guesses() const;
@@ -128,7 +134,8 @@ class Session {
   std::size_t told_;  // how many of the backend's fallbacks are reported
   Tap* tap_ = nullptr;
   bool shows_logits_ = false;
-  std::size_t prompt_length_ = 0;  // trace steps are counted from its end
+  std::optional<bool> checks_rightly_;  // nothing: not tried yet
+  std::size_t prompt_length_ = 0;       // trace steps are counted from its end
   std::int64_t trace_step_ = 0;
   std::optional<LogitsTap> logits_tap_;  // while the backend generates and its logits are wanted
   TapList taps_;                         // logits_tap_ and tap_

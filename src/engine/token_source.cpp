@@ -25,7 +25,7 @@ TokenSource::TokenSource(Session& session, const GenerateOptions& options, const
 }
 
 void TokenSource::begin_speculation() {
-  if (options_.speculate == 0) return;
+  if (options_.speculate == 0 || session_.checks_wrongly()) return;
   Backend& backend = session_.backend();
   const bool asked = options_.speculate > 0;
   if (const std::string_view why = session_.why_no_guesses(); !why.empty()) {
@@ -60,6 +60,7 @@ std::span<const float> TokenSource::logits() const {
 // Whether the backend generates the token after `history` by itself.
 Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_t drawn) {
   const bool guesses = speculation_ && session_.is_alone();
+  bool goes_on = true;  // with guesses
   if (continues_) {
     // The kernels that the first checks take are worth it for longer answers.
     constexpr std::uint64_t kLeastLeft = 64;
@@ -75,8 +76,13 @@ Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_
     continues_ = ends_ = false;
     counted_ = 0;
     seconds_ = 0;
+    if (checks_) {
+      DOPPLER_ASSIGN(goes_on, session_.checks_rightly(history, options_, drawn, pad_id_));
+      if (!goes_on) speculation_.reset();
+    }
   }
-  const bool begins = drawn == 1 || (speculation_ && drawn > 0 && (!guesses || speculation_->disappoints()));
+  const bool begins =
+      drawn == 1 || !goes_on || (speculation_ && drawn > 0 && (!guesses || speculation_->disappoints()));
   if (!begins || !session_.can_continue(options_)) return false;
   const Status begun =
       session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_, stops_);

@@ -2,6 +2,9 @@
 // cache for every way to choose and to end, and never a look at tokens that are not kept.
 #include "engine/speculation.h"
 
+#include <algorithm>
+
+#include "backend/gpu/embedded_shaders.h"
 #include "engine/access.h"
 #include "engine/engines.h"
 
@@ -242,6 +245,43 @@ TEST(Speculation, AGpuChecksGuessesByItselfAndSaysTheSame) {
     guessed_drawn += guessing->timings.guessed_right;
   }
   EXPECT_GT(guessed_drawn, 0u);
+}
+#endif
+
+#if DOPPLER_GPU
+// Driver's errors come in kernels of one kind: here the sums of tokens that follow one another are lost.
+TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
+  const auto load = [] {
+    return Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
+                        {.backend = "gpu", .threads = 2, .context = 512});
+  };
+  auto right = load();
+  if (!right) GTEST_SKIP() << right.error().message;
+  GenerateOptions options = just(200);
+  options.speculate = 0;
+  const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
+  const auto plain = right->generate(prompt, options);
+  const std::string file = "attention_decode.wgsl", before = "= running[t];";
+  const auto shader = std::ranges::find(gpu::embedded_shaders(), file, &gpu::EmbeddedShader::name);
+  const std::string text(shader->text);
+  std::string changed = text;
+  ASSERT_NE(changed.find(before), std::string::npos);
+  changed.replace(changed.find(before), before.size(), "= running[t] * vec2f(1.0, ${APPEND}.0);");
+  gpu::replace_shader(file, changed);
+  auto wrong = load();
+  ASSERT_TRUE(plain && wrong);
+  for (const std::int32_t speculate : {8, 8, GenerateOptions::kSpeculateAuto}) {
+    options.speculate = speculate;
+    const auto said = wrong->generate(prompt, options);
+    ASSERT_TRUE(said) << said.error().message;
+    EXPECT_EQ(said->ids, plain->ids);
+    EXPECT_EQ(said->timings.guessed_tokens, 0u);
+  }
+  const auto& notes = EngineAccess::loaded(*wrong).backend->fallbacks();
+  EXPECT_TRUE(std::ranges::any_of(notes, [](const Fallback& note) {
+    return note.why.find("otherwise than one by one") != std::string::npos;
+  }));
+  gpu::replace_shader(file, text);
 }
 #endif
 
