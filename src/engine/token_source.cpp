@@ -57,16 +57,20 @@ std::span<const float> TokenSource::logits() const {
   return std::span(rows_).subspan((given_ - 1) * width, width);
 }
 
+// Whether to leave the continuation. The kernels that the first checks take are worth it for longer answers.
+bool TokenSource::guesses_convince(std::size_t drawn) {
+  constexpr std::uint64_t kLeastLeft = 64;
+  const bool may_prepare =
+      !checks_ || prepared_ || speculation_->is_asked() || options_.max_tokens >= drawn + kLeastLeft;
+  return may_prepare && speculation_->convinces();
+}
+
 // Whether the backend generates the token after `history` by itself.
 Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_t drawn) {
   const bool guesses = speculation_ && session_.is_alone();
   bool goes_on = true;  // with guesses
   if (continues_) {
-    // The kernels that the first checks take are worth it for longer answers.
-    constexpr std::uint64_t kLeastLeft = 64;
-    const bool pays =
-        prepared_ || !checks_ || speculation_->is_asked() || options_.max_tokens >= drawn + kLeastLeft;
-    if (!ends_ && guesses && pays && speculation_->convinces()) {
+    if (!ends_ && guesses && guesses_convince(drawn)) {
       if (checks_ && !prepared_) DOPPLER_TRY(session_.prepare_check(speculation_->next_size(), options_));
       prepared_ = ends_ = true;
       DOPPLER_TRY(session_.wind_down());
