@@ -144,10 +144,11 @@ Result<std::span<const float>> Session::append(std::span<const TokenId> ids) {
   return feed(ids, ids.size());
 }
 
-Status Session::prepare_check(std::size_t tokens, const GenerateOptions& sampling) {
-  Status prepared = backend_.continuer()->prepare_check(tokens, sampling);
+bool Session::prepare_check(std::size_t tokens, const GenerateOptions& sampling) {
+  const Status prepared = backend_.continuer()->prepare_check(tokens, sampling);
+  if (!prepared) backend_.note({"No tokens are guessed ahead.", prepared.error().message});
   tell_new_fallbacks();
-  return prepared;
+  return prepared.has_value();
 }
 
 Result<std::span<const TokenId>> Session::check(std::span<const TokenId> ids, const GenerateOptions& sampling,

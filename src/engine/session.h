@@ -62,8 +62,8 @@ class Session {
   // Appends one token, or some (no more than a step takes), and returns their logits, row after row.
   Result<std::span<const float>> append(TokenId id) { return append(std::span(&id, 1)); }
   Result<std::span<const float>> append(std::span<const TokenId> ids);
-  // Prepares the backend for check() of so many tokens.
-  Status prepare_check(std::size_t tokens, const GenerateOptions& sampling);
+  // Prepares the backend for check() of so many tokens. Where that fails it is a fallback.
+  bool prepare_check(std::size_t tokens, const GenerateOptions& sampling);
   // The token that follows each of some, as the backend chooses it (Continuer::check).
   Result<std::span<const TokenId>> check(std::span<const TokenId> ids, const GenerateOptions& sampling,
                                          std::uint64_t draw, TokenId pad_id);

@@ -65,14 +65,21 @@ bool TokenSource::guesses_convince(std::size_t drawn) {
   return may_prepare && speculation_->convinces();
 }
 
+// Where the backend cannot it goes on as it does.
+bool TokenSource::prepare_checks() {
+  if (!checks_ || prepared_) return true;
+  prepared_ = session_.prepare_check(speculation_->next_size(), options_);
+  if (!prepared_) speculation_.reset();
+  return prepared_;
+}
+
 // Whether the backend generates the token after `history` by itself.
 Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_t drawn) {
   const bool guesses = speculation_ && session_.is_alone();
   bool goes_on = true;  // with guesses
   if (continues_) {
-    if (!ends_ && guesses && guesses_convince(drawn)) {
-      if (checks_ && !prepared_) DOPPLER_TRY(session_.prepare_check(speculation_->next_size(), options_));
-      prepared_ = ends_ = true;
+    if (!ends_ && guesses && guesses_convince(drawn) && prepare_checks()) {
+      ends_ = true;
       DOPPLER_TRY(session_.wind_down());
     }
     if (!ends_ || session_.has_more()) return true;

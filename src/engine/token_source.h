@@ -46,6 +46,7 @@ class TokenSource {
   void begin_speculation();
   Result<bool> continues(std::span<const TokenId> history, std::size_t drawn);
   bool guesses_convince(std::size_t drawn);
+  bool prepare_checks();
   Result<TokenId> next_by_itself();
   Result<TokenId> step(std::span<const TokenId> history, std::size_t drawn);
   Result<TokenId> step_ahead(std::span<const TokenId> history, std::size_t drawn,
