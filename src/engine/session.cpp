@@ -151,11 +151,11 @@ bool Session::prepare_check(std::size_t tokens, const GenerateOptions& sampling)
   return prepared.has_value();
 }
 
-Result<std::span<const TokenId>> Session::check(std::span<const TokenId> ids, const GenerateOptions& sampling,
-                                                std::uint64_t draw, TokenId pad_id) {
+Result<std::span<const TokenId>> Session::check(std::span<const TokenId> ids,
+                                                std::span<const TokenId> history,
+                                                const GenerateOptions& sampling, std::uint64_t draw,
+                                                TokenId pad_id) {
   begin_trace_step();
-  std::vector<TokenId> history = cached_;
-  history.push_back(ids[0]);
   const Continuation first = {
       .slot = slot_, .id = ids[0], .sampling = &sampling, .history = history, .draw = draw, .pad_id = pad_id};
   DOPPLER_ASSIGN(const auto chosen, backend_.continuer()->check(input_of(ids, ids.size()), first));
@@ -170,7 +170,8 @@ Result<bool> Session::checks_rightly(std::span<const TokenId> history, const Gen
   constexpr std::uint64_t kMost = 16;
   const std::size_t count = std::min(kMost, drawn), begin = history.size() - 1 - count;
   if (!cut(begin)) return fail(ErrorCode::kInternal, "The cache cannot be cut by {} tokens.", count);
-  DOPPLER_ASSIGN(const auto chosen, check(history.subspan(begin, count), sampling, drawn - count, pad_id));
+  DOPPLER_ASSIGN(const auto chosen, check(history.subspan(begin, count), history.first(begin + 1), sampling,
+                                          drawn - count, pad_id));
   checks_rightly_ = std::ranges::equal(chosen, history.last(count));
   if (*checks_rightly_) return true;
   backend_.note({"No tokens are guessed ahead.",

@@ -64,9 +64,10 @@ class Session {
   Result<std::span<const float>> append(std::span<const TokenId> ids);
   // Prepares the backend for check() of so many tokens. Where that fails it is a fallback.
   bool prepare_check(std::size_t tokens, const GenerateOptions& sampling);
-  // The token that follows each of some, as the backend chooses it (Continuer::check).
-  Result<std::span<const TokenId>> check(std::span<const TokenId> ids, const GenerateOptions& sampling,
-                                         std::uint64_t draw, TokenId pad_id);
+  // The token that follows each of some, as the backend chooses it (Continuer::check). `history` is what the
+  // cache holds and the first of them.
+  Result<std::span<const TokenId>> check(std::span<const TokenId> ids, std::span<const TokenId> history,
+                                         const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id);
   // Whether check() gives what is known: computes up to 16 of the last tokens of `history` again, of which
   // `drawn` were drawn and the last is not in the cache. Where it does not, that is a fallback. Asked once,
   // since no driver computes as another does.

@@ -85,8 +85,7 @@ Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_
     if (!ends_ || session_.has_more()) return true;
     DOPPLER_TRY(session_.end_continuation());
     continues_ = ends_ = false;
-    counted_ = 0;
-    seconds_ = 0;
+    count_anew();
     if (checks_) {
       DOPPLER_ASSIGN(goes_on, session_.checks_rightly(history, options_, drawn, pad_id_));
       if (!goes_on) speculation_.reset();
@@ -101,8 +100,7 @@ Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_
   if (!begun && begun.error().code != ErrorCode::kUnsupported) return std::unexpected(begun.error());
   if (speculation_ && drawn > 1) speculation_->was_away(counted_, seconds_);
   warm_ = false;
-  counted_ = 0;
-  seconds_ = 0;
+  count_anew();
   return continues_ = begun.has_value();
 }
 
@@ -116,8 +114,7 @@ Result<TokenId> TokenSource::next_by_itself() {
   if (++counted_ == kCounted) {
     // The first ones wait for each other.
     if (std::exchange(warm_, true)) speculation_->took(1, seconds_ / kCounted, kCounted);
-    counted_ = 0;
-    seconds_ = 0;
+    count_anew();
   }
   return id;
 }
@@ -159,7 +156,8 @@ Result<TokenId> TokenSource::step(std::span<const TokenId> history, std::size_t 
 Result<TokenId> TokenSource::check_ahead(std::span<const TokenId> history, std::size_t drawn,
                                          std::span<const TokenId> guesses) {
   const auto begin = Clock::now();
-  DOPPLER_ASSIGN(const std::span<const TokenId> chosen, session_.check(fed_, options_, drawn, pad_id_));
+  DOPPLER_ASSIGN(const std::span<const TokenId> chosen,
+                 session_.check(fed_, history, options_, drawn, pad_id_));
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     // Logits that are broken are met again by the step that comes to them.

@@ -47,6 +47,7 @@ class TokenSource {
   Result<bool> continues(std::span<const TokenId> history, std::size_t drawn);
   bool guesses_convince(std::size_t drawn);
   bool prepare_checks();
+  void count_anew() { counted_ = 0, seconds_ = 0; }
   Result<TokenId> next_by_itself();
   Result<TokenId> step(std::span<const TokenId> history, std::size_t drawn);
   Result<TokenId> step_ahead(std::span<const TokenId> history, std::size_t drawn,

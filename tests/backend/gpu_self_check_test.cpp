@@ -275,25 +275,6 @@ Result<std::string> difference(Device& d, const Variant& variant) {
   return difference_from_cpu(d, kernel, variant.values);
 }
 
-// Puts another text in a shader's place for as long as it lives.
-class Broken {
- public:
-  Broken(std::string file, std::string_view before, std::string_view after) : file_(std::move(file)) {
-    for (const EmbeddedShader& shader : embedded_shaders()) {
-      if (shader.name == file_) text_ = shader.text;
-    }
-    std::string changed = text_;
-    const std::size_t at = changed.find(before);
-    EXPECT_NE(at, std::string::npos) << before;
-    if (at != std::string::npos) changed.replace(at, before.size(), after);
-    replace_shader(file_, changed);
-  }
-  ~Broken() { replace_shader(file_, text_); }
-
- private:
-  std::string file_, text_;
-};
-
 TEST(SelfCheck, PassesWhatIsRight) {
   DOPPLER_NEEDS_ADAPTER();
   for (const Variant& variant : some_variants()) {

@@ -71,12 +71,12 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   const Op& o = context.plan.ops[op];
   Variant variant{.op = op};
   // Fewer guesses take the same kernels: others would have to be compiled in the middle of a text.
-  const std::uint32_t tokens = step.in_line ? std::max(step.tokens, kLeastInLine) : step.tokens;
+  const std::uint32_t least_rows = step.in_line ? kLeastInLine : 0,
+                      tokens = std::max(step.tokens, least_rows);
   const bool expert = o.kind == OpKind::kExpertMatmul;
   if ((o.kind == OpKind::kMatmul || expert) && has_pass(context.plan, kPassBatchGemm)) {
     const bool all = context.plan.values[o.outputs[0]].rows == Rows::kAll;
-    std::uint32_t rows = all ? step.all_tokens() : step.wanted;
-    if (step.in_line) rows = std::max(rows, kLeastInLine);
+    const std::uint32_t rows = std::max(all ? step.all_tokens() : step.wanted, least_rows);
     // The newest tokens of several sequences are multiplied as each alone would be.
     const std::uint32_t least = !expert || (step.apart && can_be_apart_[op]) ? 2
                                 : step.apart                                 ? UINT32_MAX

@@ -50,8 +50,9 @@ struct StepShape {
 // longer, hand some over before the rest is recorded.
 inline constexpr std::uint32_t kTokensOfHeadStart = 64, kDispatchesOfHeadStart = 10;
 
-// Tokens that are computed in line at most: with guesses for more a step costs more than it can bring.
-inline constexpr std::uint32_t kMostInLine = 32, kLeastInLine = 16;  // the kernels' own number at least
+// Tokens that are computed in line at most: with guesses for more a step costs more than it can bring. The
+// kernels are for kLeastInLine of them or more.
+inline constexpr std::uint32_t kMostInLine = 32, kLeastInLine = 16;
 
 // Whether attention in tiles of tokens pays.
 bool has_runs(const StepInput& input);

@@ -626,10 +626,11 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   Status run_batch() {
     const std::size_t end = plan().ops.size(), select = batch_->first_wanted_op();
     const bool late = goes_on_with_wanted();
-    const bool plain = tap_ == nullptr && options().fault == nullptr, in_line = are_in_line(*input_);
+    const bool plain = !late && tap_ == nullptr && options().fault == nullptr;
+    const bool in_line = plain && are_in_line(*input_);
     StepShape shape{.tokens = static_cast<std::uint32_t>(input_->size()),
                     .runs = has_runs(*input_) && options().fault == nullptr,
-                    .apart = !late && plain && (in_line || are_apart(*input_)),
+                    .apart = in_line || (plain && are_apart(*input_)),
                     .in_line = in_line};
     DOPPLER_TRY(run(0, late ? batch_->late().first : select, shape));
     if (wanted_.empty()) return {};

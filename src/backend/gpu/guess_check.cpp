@@ -15,16 +15,9 @@ Result<GuessCheck> GuessCheck::create(Context& context, BatchProgram& batch) {
 }
 
 Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) {
-  if (!TokenRunner::is_greedy(sampling) && !drawn_) {
-    Device& device = *context_->device;
-    const std::uint32_t vocab = context_->plan.vocab_size;
-    // Whole vectors of four.
-    DOPPLER_ASSIGN(Buffer logits,
-                   device.make_buffer("logits of a guess", (std::uint64_t{vocab} + 3) / 4 * 16));
-    DOPPLER_ASSIGN(Buffer chosen, device.make_buffer("chosen of a guess", 4));
-    DOPPLER_ASSIGN(Buffer rows, device.make_buffer("chosen of guesses", kMostInLine * 4));
-    DOPPLER_ASSIGN(Sampling made, Sampling::create(device, context_->kernels, vocab, logits, chosen));
-    drawn_.emplace(std::move(logits), std::move(chosen), std::move(rows), std::move(made));
+  if (!TokenRunner::is_greedy(sampling) && !sampler_) {
+    DOPPLER_ASSIGN(drawn_, context_->device->make_buffer("drawn behind guesses", kMostInLine * 4));
+    DOPPLER_ASSIGN(sampler_, RowSampler::create(*context_));
   }
   std::vector<FixedDispatch>& body = bodies_[tokens];
   if (!body.empty()) return {};
@@ -39,17 +32,12 @@ Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) 
 Result<std::span<const TokenId>> GuessCheck::run(std::size_t tokens, const Continuation& c) {
   DOPPLER_TRY(prepare(tokens, *c.sampling));
   if (TokenRunner::is_greedy(*c.sampling)) return run_greedy(tokens);
-  DOPPLER_TRY(drawn_->sampling.begin(*c.sampling, c.pad_id, c.history, c.draw));
+  DOPPLER_TRY(sampler_->begin(c));
   const Buffer& logits = batch_->value(context_->plan.logits).buffer;
-  const std::uint64_t row_bytes = std::uint64_t{context_->plan.vocab_size} * 4;
   Recorder recorder(*context_->device);
   for (const FixedDispatch& dispatch : bodies_[tokens]) recorder.dispatch(dispatch);
-  for (std::size_t i = 0; i < tokens; ++i) {
-    recorder.copy(logits, i * row_bytes, drawn_->logits, 0, row_bytes);
-    drawn_->sampling.record(recorder);
-    recorder.copy(drawn_->chosen, 0, drawn_->rows, i * 4, 4);
-  }
-  recorder.copy(drawn_->rows, 0, back_, 0, tokens * 4);
+  for (std::size_t i = 0; i < tokens; ++i) sampler_->record(recorder, logits, i, drawn_);
+  recorder.copy(drawn_, 0, back_, 0, tokens * 4);
   DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
   chosen_.resize(tokens);
   DOPPLER_TRY(context_->device->read(back_, tokens * 4, submission, [&](std::span<const std::byte> from) {

@@ -9,7 +9,7 @@
 
 #include "backend/continuer.h"
 #include "backend/gpu/likeliest_rows.h"
-#include "backend/gpu/sampling.h"
+#include "backend/gpu/row_sampler.h"
 
 namespace doppler::gpu {
 
@@ -27,16 +27,11 @@ class GuessCheck {
   GuessCheck(Context& context, BatchProgram& batch) : context_(&context), batch_(&batch) {}
   Result<std::span<const TokenId>> run_greedy(std::size_t tokens);
 
-  // For what is drawn: a row's logits, from which the sampler chooses one token after the other.
-  struct Drawn {
-    Buffer logits, chosen, rows;  // rows: what was chosen
-    Sampling sampling;
-  };
-
   Context* context_;
   BatchProgram* batch_;
   LikeliestRows likeliest_;
-  std::optional<Drawn> drawn_;
+  std::optional<RowSampler> sampler_;  // made when tokens are first drawn, one row after the other
+  Buffer drawn_;
   std::map<std::size_t, std::vector<FixedDispatch>> bodies_;  // by tokens
   Buffer back_;
   std::vector<TokenId> chosen_;

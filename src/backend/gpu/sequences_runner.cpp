@@ -79,7 +79,7 @@ Status SequencesRunner::join(const Continuation& c, std::uint64_t length) {
   if (!TokenRunner::is_greedy(*c.sampling)) {
     DOPPLER_ASSIGN(row.chooser, free_chooser());
     Chooser& chooser = choosers_[*row.chooser];
-    DOPPLER_TRY(chooser.sampling.begin(*c.sampling, c.pad_id, c.history, c.draw));
+    DOPPLER_TRY(chooser.sampler.begin(c));
     chooser.used = true;
   }
   pad_ = c.pad_id;
@@ -91,14 +91,8 @@ Status SequencesRunner::join(const Continuation& c, std::uint64_t length) {
 Result<std::size_t> SequencesRunner::free_chooser() {
   const auto free = std::ranges::find(choosers_, false, &Chooser::used);
   if (free != choosers_.end()) return static_cast<std::size_t>(free - choosers_.begin());
-  Device& device = *context_->device;
-  const std::uint32_t vocab = context_->plan.vocab_size;
-  // Whole vectors of four.
-  DOPPLER_ASSIGN(Buffer logits,
-                 device.make_buffer("logits of a sequence", (std::uint64_t{vocab} + 3) / 4 * 16));
-  DOPPLER_ASSIGN(Buffer chosen, device.make_buffer("chosen of a sequence", 4));
-  DOPPLER_ASSIGN(Sampling sampling, Sampling::create(device, context_->kernels, vocab, logits, chosen));
-  choosers_.push_back({std::move(logits), std::move(chosen), std::move(sampling)});
+  DOPPLER_ASSIGN(RowSampler sampler, RowSampler::create(*context_));
+  choosers_.push_back({std::move(sampler)});
   return choosers_.size() - 1;
 }
 
@@ -211,15 +205,11 @@ Result<bool> SequencesRunner::submit() {
   }
   Recorder recorder(*context_->device);
   const Buffer& logits = batch_->value(context_->plan.logits).buffer;
-  const std::uint64_t row_bytes = std::uint64_t{context_->plan.vocab_size} * 4;
   for (std::uint32_t s = 0; s < steps; ++s) {
     for (const FixedDispatch& dispatch : body_) recorder.dispatch(dispatch);
     for (std::size_t i = 0; i < listed_.size(); ++i) {
       if (!rows_[listed_[i]].chooser) continue;
-      const Chooser& chooser = choosers_[*rows_[listed_[i]].chooser];
-      recorder.copy(logits, i * row_bytes, chooser.logits, 0, row_bytes);
-      chooser.sampling.record(recorder);
-      recorder.copy(chooser.chosen, 0, chosen_, i * 4, 4);
+      choosers_[*rows_[listed_[i]].chooser].sampler.record(recorder, logits, i, chosen_);
     }
     for (const FixedDispatch& dispatch : choice_) recorder.dispatch(dispatch);
   }

@@ -12,7 +12,7 @@
 #include "backend/continuer.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/likeliest_rows.h"
-#include "backend/gpu/sampling.h"
+#include "backend/gpu/row_sampler.h"
 
 namespace doppler::gpu {
 
@@ -48,10 +48,9 @@ class SequencesRunner {
   SequencesRunner(Context& context, BatchProgram& batch, std::uint32_t most)
       : context_(&context), batch_(&batch), most_(most) {}
 
-  // The sampler of a sequence whose token is not just the likeliest, over logits of its own.
+  // Of a sequence whose token is not just the likeliest.
   struct Chooser {
-    Buffer logits, chosen;
-    Sampling sampling;
+    RowSampler sampler;
     bool used = false;
   };
   struct Row {
