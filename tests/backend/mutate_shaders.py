@@ -57,6 +57,7 @@ TESTS = {
     "likeliest.wgsl": "Likeliest.*",
     "next_tokens.wgsl": "Models/GpuSequences.*llama:GpuManySequences.*",
     "next_token.wgsl": f"NextToken.*:{DECODE}",
+    "next_unit.wgsl": "*JoinAhead*",
     "norm.wgsl": "Norm.*",
     "norm_prologue.wgsl": FUSED,
     "norm_sums.wgsl": f"{FUSED}:{BATCH}",

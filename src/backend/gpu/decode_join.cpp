@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -27,13 +28,15 @@ std::uint32_t most_threads(const Limits& limits) {
   return std::min<std::uint32_t>(limits.workgroup_invocations, 1024);
 }
 
-// Shapes of the first product for workgroups of so many threads, the one that looks best first. In it a
-// thread has one unit, or two of a long row (H100: Gemma's down with q, k, v in 8 rows of 72 threads with 2
-// units 7.3 us, 4 of 144 with 1 unit 7.7, 16 of 36 with 4 units 7.9, 32 of 18 with 8 units 9.6; Llama's
-// output with gates and ups 14.1 with 1 unit, 14.6 with 2).
+// Shapes of the first product for workgroups of so many threads, the one that looks best first: one that
+// has about a workgroup for each processor, and few units a thread (H100, both products joined: Llama's down
+// with q, k, v 9.3 us in 128 workgroups of 16 rows, 10.2 in 256; 8B's 26.8 in 128 of 32 rows, 29.7 in 256,
+// 29.6 in 512; with half as many threads 30.5 in 128, 27.4 in 256, 28.4 in 512, 33.4 in 1,024).
 std::vector<GemvShape> first_shapes(const GemvSite& first, std::uint32_t threads) {
-  constexpr std::uint32_t kLongRow = 64;
-  const std::uint32_t wanted = first.units >= kLongRow ? 2 : 1;
+  constexpr double kWorkgroups = 128;
+  constexpr std::uint32_t kMostUnits = 8;
+  // Loads of 16 bytes that a thread has under way at most, so that there are registers for the second's.
+  constexpr std::uint32_t kLoads = 16;
   std::vector<GemvShape> shapes;
   for (const std::uint32_t rows : {32u, 16u, 8u, 4u}) {
     GemvShape shape{.rows = rows, .lanes = 1};
@@ -41,14 +44,15 @@ std::vector<GemvShape> first_shapes(const GemvSite& first, std::uint32_t threads
     // Lanes without a unit wait for the others, and half of them at most.
     if (shape.lanes == 0 || threads_of(first, shape) != threads || shape.lanes >= 2 * first.units) continue;
     shape.units = std::bit_ceil(ceil_div(first.units, shape.lanes));
-    // Four units' loads are under way at most, so that there are registers for the second's.
-    shape.at_once = std::min(shape.units, 4u);
+    shape.at_once = std::min({shape.units, 4u, std::max(1u, kLoads / first.format.pieces())});
     shapes.push_back(shape);
   }
-  const auto distance = [&](const GemvShape& shape) {
-    return std::max(shape.units, wanted) / std::min(shape.units, wanted);
+  const auto cost = [&](const GemvShape& shape) {
+    const double workgroups = first.rows / static_cast<double>(shape.rows);
+    const double many_units = std::max(1.0, shape.units / static_cast<double>(kMostUnits));
+    return std::abs(std::log2(workgroups / kWorkgroups)) + 2 * std::log2(many_units);
   };
-  std::ranges::stable_sort(shapes, {}, distance);
+  std::ranges::stable_sort(shapes, {}, cost);
   return shapes;
 }
 
@@ -63,13 +67,24 @@ GemvShape with_rows(const Limits& limits, GemvShape shape, std::uint32_t threads
 // Workgroups from which on so many wait that what they ask for slows the others down.
 constexpr std::uint32_t kManyWaiting = 64;
 
+// A shape in which a thread loads one unit at a time, and has several, so that it may load ahead (joint.h).
+GemvShape one_by_one(GemvShape shape) {
+  shape.at_once = 1;
+  if (shape.units == 1) {
+    shape.units = 2;
+    shape.lanes = ceil_div(shape.lanes, 2u);
+  }
+  return shape;
+}
+
 // Shapes of the second product that may be good for a pair. All its workgroups ask for the same values while
-// they wait, so where they are many, half as many are better: with twice the rows, in as many lanes or in
-// half as many of twice the units (H100: Gemma's output with gates and ups takes 10.6 us in 216 workgroups of
-// 288 threads, 10.0 in 108 of 576 and 11.3 apart, Llama's 15.0 in 256 of 512 threads, 14.1 in 128 of
-// 512, 15.2 apart). Where they are few, the first, whose workgroups have as many threads, must have enough
-// (H200, gpt-oss's output and router: 14.5 us with 384 threads, 18.4 with 192, 17.1 apart), if need be lanes
-// that are a power of two, as its units often are.
+// they wait, so where they are many, fewer with more rows may be better. If a thread can load ahead, the two
+// of the most threads (H100, joined and apart: Gemma's output with gates and ups 8.9 us in 108 workgroups of
+// 576, 9.2 in 216 of 288, 11.2; Llama's 12.9 in 128 of 1,024, 12.7 in 256 of 512, 15.3; 8B's 34.3 in 224 of
+// 1,024, 35.4 in 448 of 512, 38.5); else in as many lanes or in half as many of twice the units. Where they
+// are few, the first, whose workgroups have as many threads, must have enough (H200, gpt-oss's output
+// and router: 14.5 us with 384 threads, 18.4 with 192, 17.1 apart), if need be lanes that are a power of two,
+// as its units often are.
 std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& second) {
   constexpr std::uint32_t kEnough = 512;
   const std::uint32_t most = most_threads(limits);
@@ -83,18 +98,28 @@ std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& secon
     if (!second.gated && even != own && even.threads() <= most) shapes.push_back(even);
     return shapes;
   }
-  if (own.rows * 2 > kMostRows || (second.gated && second.rows % (own.rows * 2) != 0)) return shapes;
-  GemvShape larger = own;
-  larger.rows *= 2;
-  GemvShape longer = larger;
-  longer.units *= 2;
-  longer.at_once = std::min(longer.units, 2u);
-  longer.lanes = ceil_div(second.units, longer.units);
-  shapes.clear();
-  for (const GemvShape& shape : {larger, longer}) {
-    if (shape.threads() <= most && shape.threads() % 8 == 0) shapes.push_back(shape);
+  const auto with_times_the_rows = [](GemvShape shape, std::uint32_t times) {
+    shape.rows *= times;
+    return shape;
+  };
+  std::vector<GemvShape> wanted;
+  const GemvShape single = one_by_one(own);
+  if (loads_ahead(second, single)) {
+    for (const std::uint32_t times : {4u, 2u, 1u}) wanted.push_back(with_times_the_rows(single, times));
+  } else {
+    GemvShape longer = with_times_the_rows(own, 2);
+    longer.units *= 2;
+    longer.at_once = std::min(longer.units, 2u);
+    longer.lanes = ceil_div(second.units, longer.units);
+    wanted = {with_times_the_rows(own, 2), longer, with_times_the_rows(own, 4)};
   }
-  return shapes;
+  std::erase_if(wanted, [&](const GemvShape& shape) {
+    return shape.rows > kMostRows || shape.threads() > most || shape.threads() % 8 != 0 ||
+           (second.gated && second.rows % shape.rows != 0);
+  });
+  if (wanted.empty()) return shapes;
+  wanted.resize(std::min<std::size_t>(wanted.size(), loads_ahead(second, single) ? 2 : 3));
+  return wanted;
 }
 
 // The shapes that are measured for a pair. Each is a kernel that the driver takes some 0.1 s for: where many

@@ -49,6 +49,8 @@ Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& g
   if (gated && (placed.size() != 1 || placed[0].matrix->shards.size() != 1))
     return fail(ErrorCode::kUnsupported, "gate and up differ in type or are too large for a binding");
   const auto& kinds = kKinds[static_cast<std::size_t>(prologue)];
+  std::size_t products = 0;
+  for (const PlacedMatrix& part : placed) products += part.matrix->shards.size();
   for (const PlacedMatrix& part : placed) {
     const GpuMatrix& matrix = *part.matrix;
     for (const Shard& shard : matrix.shards) {
@@ -80,7 +82,7 @@ Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& g
       const std::vector<std::size_t> before =
           stores ? sites_that_hand_over(group) : std::vector<std::size_t>();
       DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
-      if (!before.empty()) DOPPLER_TRY(add_pairs(before, branch_of(group)));
+      if (!before.empty()) DOPPLER_TRY(add_pairs(before, branch_of(group), products > 1));
       const std::size_t last = program_.sites_.size() - 1;
       if (!stores && !gated) program_.besides_.push_back({last - 1, last});
     }
@@ -94,10 +96,11 @@ ValueId DecodeBuilder::branch_of(const OpGroup& group) const {
   return post != nullptr ? post->inputs[0] : add->inputs[1];
 }
 
-// Pairs of each of these sites and the last one, which adds their result.
-Status DecodeBuilder::add_pairs(const std::vector<std::size_t>& firsts, ValueId branch) {
+// Pairs of each of these sites and the last one, which adds their result. What is handed over is in an order
+// of its own (joined.wgsl), so the second keeps it as it should be where others read it.
+Status DecodeBuilder::add_pairs(const std::vector<std::size_t>& firsts, ValueId branch, bool others_add_it) {
   Bound handed = values_[branch].bound("handed");
-  const bool keeps = wants(branch);
+  const bool keeps = wants(branch) || others_add_it;
   if (keeps) {
     DOPPLER_ASSIGN(handed.buffer, context_.device->make_buffer("handed", handed.bytes));
     handed.offset = 0;

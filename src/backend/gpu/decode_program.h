@@ -117,9 +117,9 @@ class DecodeProgram {
   // Gives a site that shape. Candidates that a greedy head of another shape has left are never read.
   Status reshape(Context& context, std::size_t site, const GemvShape& shape, std::uint32_t head_groups);
 
-  // Numbers of two sites, of which the second alone reads what the first leaves, as the branch that its
-  // prologue adds: decode_join.h. `handed`: where that lies while one dispatch does both, which is where the
-  // first leaves it else, unless a tap looks at it: then (`keeps`) the second stores it there.
+  // Numbers of two sites, of which the second reads what the first leaves, as the branch that its prologue
+  // adds: decode_join.h. `handed`: where that lies while one dispatch does both, which is where the first
+  // leaves it else, unless a tap or another product reads it: then (`keeps`) the second stores it there.
   struct Pair {
     std::size_t first, second;
     Bound handed;

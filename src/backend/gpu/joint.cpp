@@ -68,6 +68,7 @@ void add_first(const DecodeProgram& program, const Joint& joint, const Bound& cl
   add_module("first", DecodeProgram::source_of(first, joint.first, 0), first.buffers, "out", joined);
   values["first.HANDS_OVER"] = 1;
   values["second.TAKES_OVER"] = 1;
+  values["second.AHEAD"] = loads_ahead(program.sites()[joint.product], joint.second) ? 1 : 0;
   values["TRIES"] = 20000;  // about a microsecond each: far longer than a product takes
   values["FIRST"] = ceil_div(first.rows, joint.first.rows);
   values["FIRST_ROWS"] = joint.first.rows;
@@ -90,7 +91,10 @@ void add_beside(const DecodeProgram& program, const Joint& joint, Joined& joined
   ShaderValues& values = joined.source.values;
   add_module("third", DecodeProgram::source_of(other, joint.third, 0), other.buffers,
              joint.pair ? "branch" : "", joined);
-  if (joint.pair) values["third.TAKES_OVER"] = 1;
+  if (joint.pair) {
+    values["third.TAKES_OVER"] = 1;
+    values["third.AHEAD"] = loads_ahead(other, joint.third) ? 1 : 0;
+  }
   values["BESIDE"] = 1;
   values["SECOND"] = ceil_div(product.rows, joint.second.rows);
   joined.groups.x += ceil_div(other.rows, joint.third.rows);
@@ -120,6 +124,11 @@ bool are_apart(const DecodeProgram& program, const Pair& pair) {
 bool are_apart(const DecodeProgram& program, const Beside& beside) {
   // Both write to their columns of one row.
   return are_apart(program.sites()[beside.product], program.sites()[beside.other], "out");
+}
+
+bool loads_ahead(const GemvSite& site, const GemvShape& shape) {
+  constexpr std::uint32_t kMostLoads = 4;  // of 16 bytes, a unit
+  return shape.loaded() == 1 && shape.units > 1 && site.format.pieces() * (site.gated ? 2 : 1) <= kMostLoads;
 }
 
 std::uint32_t threads_of(const GemvSite& site, const GemvShape& shape) {

@@ -8,6 +8,7 @@
 @group(0) @binding(10) var<storage, read> residual : array<vec4f>;
 #default TAKES_OVER 0
 #default KEEPS 0
+#default AHEAD 0
 #if ADD && !TAKES_OVER
 @group(0) @binding(11) var<storage, read> branch : array<vec4f>;
 #endif
@@ -71,6 +72,9 @@ fn prologue(t : u32, is_first : bool) {
     p${i} = handed_vec(v${i});
   }
 #endfor
+#if AHEAD
+  load_next();
+#endif
 #endif
 #include "norm_sums.wgsl"
 #for i in 0..VECS
