@@ -190,7 +190,7 @@ Status run(int argc, char** argv) {
     DOPPLER_TRY(write_step(context, depth));
     DOPPLER_ASSIGN(const std::vector<TuneRow> pairs, join_kernels(context, program, true));
     for (const TuneRow& row : pairs) {
-      fmt::print("{:<60} {}: {:>7.2f} us{}\n", row.key,
+      fmt::print("{:<60} {}: {:>7.1f} us with the head{}\n", row.key,
                  row.shape.rows == 0
                      ? "apart"
                      : fmt::format("{:>2} x {:>3} x {:>2}, {:>2} x {:>3} x {:>2} ({:>2} at once)",

@@ -83,7 +83,7 @@ class DecodeBuilder {
   Status multiply(const Op& op, Prologue prologue, const OpGroup& group);
   Status place_sum(const OpGroup& group);
   ValueId branch_of(const OpGroup& group) const;
-  Status add_pairs(const std::vector<std::size_t>& firsts, ValueId branch, bool others_add_it);
+  Status add_pairs(const std::vector<std::size_t>& firsts, ValueId branch, std::size_t others);
   std::vector<std::size_t> sites_that_hand_over(const OpGroup& group) const;
   Status add_norm(const OpGroup& group, bool stores, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_combine(const OpGroup& group, bool stores, ShaderValues& values, std::vector<Bound>& buffers);

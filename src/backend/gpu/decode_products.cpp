@@ -82,7 +82,7 @@ Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& g
       const std::vector<std::size_t> before =
           stores ? sites_that_hand_over(group) : std::vector<std::size_t>();
       DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
-      if (!before.empty()) DOPPLER_TRY(add_pairs(before, branch_of(group), products > 1));
+      if (!before.empty()) DOPPLER_TRY(add_pairs(before, branch_of(group), products - 1));
       const std::size_t last = program_.sites_.size() - 1;
       if (!stores && !gated) program_.besides_.push_back({last - 1, last});
     }
@@ -98,15 +98,15 @@ ValueId DecodeBuilder::branch_of(const OpGroup& group) const {
 
 // Pairs of each of these sites and the last one, which adds their result. What is handed over is in an order
 // of its own (joined.wgsl), so the second keeps it as it should be where others read it.
-Status DecodeBuilder::add_pairs(const std::vector<std::size_t>& firsts, ValueId branch, bool others_add_it) {
+Status DecodeBuilder::add_pairs(const std::vector<std::size_t>& firsts, ValueId branch, std::size_t others) {
   Bound handed = values_[branch].bound("handed");
-  const bool keeps = wants(branch) || others_add_it;
-  if (keeps) {
+  const bool keeps = wants(branch);
+  if (keeps || others > 0) {
     DOPPLER_ASSIGN(handed.buffer, context_.device->make_buffer("handed", handed.bytes));
     handed.offset = 0;
   }
   for (const std::size_t first : firsts)
-    program_.pairs_.push_back({first, program_.sites_.size() - 1, handed, keeps});
+    program_.pairs_.push_back({first, program_.sites_.size() - 1, handed, keeps, others});
   return {};
 }
 

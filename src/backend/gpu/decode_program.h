@@ -119,11 +119,13 @@ class DecodeProgram {
 
   // Numbers of two sites, of which the second reads what the first leaves, as the branch that its prologue
   // adds: decode_join.h. `handed`: where that lies while one dispatch does both, which is where the first
-  // leaves it else, unless a tap or another product reads it: then (`keeps`) the second stores it there.
+  // leaves it else, unless a tap (`keeps`) or other products read it (`others`, how many) that are not in
+  // that dispatch: then the second stores it there.
   struct Pair {
     std::size_t first, second;
     Bound handed;
     bool keeps = false;
+    std::size_t others = 0;
   };
   const std::vector<Pair>& pairs() const { return pairs_; }
   // Numbers of two sites, one right after the other, that multiply the same by matrices of several formats:

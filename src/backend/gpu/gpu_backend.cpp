@@ -19,6 +19,7 @@
 #include "backend/gpu/tap_copy.h"
 #include "backend/gpu/token_check.h"
 #include "backend/gpu/token_runner.h"
+#include "backend/gpu/tune.h"
 #include "backend/gpu_report.h"
 #include "backend/step_trace.h"
 #include "base/json.h"
@@ -335,6 +336,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
     const std::uint64_t tokens = lengths_[0];
     for (std::uint32_t slot = 0; slot < sequences; ++slot) clear(slot);
+    DOPPLER_TRY(wake(context_, {&pieces.front().dispatch, 1}));
     DOPPLER_ASSIGN(std::vector<KernelTime> times, time_pieces(*context_.device, pieces, tokens));
     if (runner_) DOPPLER_TRY(runner_->program().clear_handed(*context_.device));
     return times;

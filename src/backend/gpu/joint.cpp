@@ -75,7 +75,7 @@ void add_first(const DecodeProgram& program, const Joint& joint, const Bound& cl
   values["HANDED"] = first.rows;
   values["FIRST_SUMS"] = first.sums_places ? 1 : 0;
   values["WORDS"] = static_cast<std::int64_t>(cleared.bytes / 4);
-  if (pair.keeps) {
+  if (pair.keeps || pair.others > (joint.beside ? 1u : 0u)) {
     values["second.KEEPS"] = 1;
     joined.buffers.push_back(bound_of(first, "out"));
     joined.buffers.back().name = name_in_module("second", "branch_out");
@@ -127,8 +127,9 @@ bool are_apart(const DecodeProgram& program, const Beside& beside) {
 }
 
 bool loads_ahead(const GemvSite& site, const GemvShape& shape) {
-  constexpr std::uint32_t kMostLoads = 4;  // of 16 bytes, a unit
-  return shape.loaded() == 1 && shape.units > 1 && site.format.pieces() * (site.gated ? 2 : 1) <= kMostLoads;
+  constexpr std::uint32_t kMostWords = 20;  // of a unit
+  const std::uint32_t words = site.format.pieces() * 4 + site.format.scale_words();
+  return shape.loaded() == 1 && shape.units > 1 && words * (site.gated ? 2 : 1) <= kMostWords;
 }
 
 std::uint32_t threads_of(const GemvSite& site, const GemvShape& shape) {

@@ -28,8 +28,8 @@ std::uint32_t threads_of(const GemvSite& site, const GemvShape& shape);
 
 // Whether a thread of a product that waits has its next unit under way while it multiplies one: both have to
 // fit into registers beside what the first product needs, so that a processor has room for workgroups of both
-// (H100, us of output with gates and ups, joined, without and with it: Gemma Q4_0 9.8, 8.9, 8B Q4_K_M 36.0,
-// 34.6; Llama BF16, whose units are 16 loads, 30.9, 40.0).
+// (H100, us of output with gates and ups, joined, without and with it: Gemma Q4_0 9.8, 8.9, 8B Q4_K_M, 20
+// words, 36.0, 34.6; Gemma Q5_0, 22 words, 9.7, 10.2; Llama BF16, 64 words, 30.9, 40.0).
 bool loads_ahead(const GemvSite& site, const GemvShape& shape);
 
 // Where a token's pairs hand over, each in a place of its own (those with one second in the same). Each

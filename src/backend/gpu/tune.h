@@ -14,7 +14,7 @@ struct TuneRow {
   GemvShape shape;
   GemvShape second;  // of two products in one dispatch: the second's
   std::uint32_t head_groups = 0;
-  double seconds = 0;
+  double seconds = 0;  // a dispatch; of joints: of all layers, and the head
   std::uint64_t bytes = 0;
   bool chosen = false;
   bool wrong = false;  // the fastest, but its results differ: refused
