@@ -131,6 +131,8 @@ EQUIVALENT = [
     ("row_sum.wgsl", "if (t <= ${PLACES * R}u) {", "one sum too many, which nobody reads"),
     ("row_sum.wgsl", "u <= ${R}u) {", "llvmpipe runs the subgroup that writes the right value later; a GPU may not"),
     ("attention.wgsl", "var total =", "the first tile multiplies it with 0"),
+    ("next_unit.wgsl", "UNITS_K + 1", "units behind the row are masked"),
+    ("next_unit.wgsl", "${n} - ${s * 64}u]", "the unit before has the same word, being of the same block of 256"),
     # Unrolled once too often, behind a guard.
     ("batch_norm.wgsl", "THREADS + 1) / THREADS", "vectors beyond the row are guarded"),
     ("batch_norm.wgsl", "#define VECS (WIDTH * 4", "vectors beyond the row are guarded"),
