@@ -77,36 +77,22 @@ GemvShape one_by_one(GemvShape shape) {
   return shape;
 }
 
-// Shapes of the second product that may be good for a pair. All its workgroups ask for the same values while
-// they wait, so where they are many, fewer with more rows may be better. If a thread can load ahead, the two
-// of the most threads (H100, joined and apart: Gemma's output with gates and ups 8.9 us in 108 workgroups of
-// 576, 9.2 in 216 of 288, 11.2; Llama's 12.9 in 128 of 1,024, 12.7 in 256 of 512, 15.3; 8B's 34.3 in 224 of
-// 1,024, 35.4 in 448 of 512, 38.5); else in as many lanes or in half as many of twice the units. Where they
-// are few, the first, whose workgroups have as many threads, must have enough (H200, gpt-oss's output
-// and router: 14.5 us with 384 threads, 18.4 with 192, 17.1 apart), if need be lanes that are a power of two,
-// as its units often are.
-std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& second) {
-  constexpr std::uint32_t kEnough = 512;
+// Shapes of a product that waits in many workgroups: fewer with more rows may be better, since all ask for
+// the same values. If a thread can load ahead, the two of the most threads (H100, joined and apart: Gemma's
+// output with gates and ups 8.9 us in 108 workgroups of 576, 9.2 in 216 of 288, 11.2; Llama's 12.9 in 128 of
+// 1,024, 12.7 in 256 of 512, 15.3; 8B's 34.3 in 224 of 1,024, 35.4 in 448 of 512, 38.5); else in as many
+// lanes or in half as many of twice the units.
+std::vector<GemvShape> shapes_of_many(const Limits& limits, const GemvSite& second, const GemvShape& own) {
   constexpr std::uint32_t kFewPieces = 2;  // of a unit, so that two of gate and up stay in registers
-  const std::uint32_t most = most_threads(limits);
-  // The rows of gates and ups are whole blocks.
-  const GemvShape own = second.gated ? second.shape : with_rows(limits, second.shape, kFewest);
-  std::vector<GemvShape> shapes = {own};
-  if (ceil_div(second.rows, own.rows) <= kManyWaiting) {
-    GemvShape even = second.shape;
-    even.lanes = std::bit_ceil(even.lanes);
-    even = with_rows(limits, even, kEnough);
-    if (!second.gated && even != own && even.threads() <= most) shapes.push_back(even);
-    return shapes;
-  }
   const auto with_times_the_rows = [](GemvShape shape, std::uint32_t times) {
     shape.rows *= times;
     return shape;
   };
-  std::vector<GemvShape> wanted;
   const GemvShape single = one_by_one(own);
-  if (loads_ahead(second, single)) {
-    for (const std::uint32_t times : {4u, 2u, 1u}) wanted.push_back(with_times_the_rows(single, times));
+  const bool ahead = loads_ahead(second, single);
+  std::vector<GemvShape> shapes;
+  if (ahead) {
+    for (const std::uint32_t times : {4u, 2u, 1u}) shapes.push_back(with_times_the_rows(single, times));
   } else {
     GemvShape larger = with_times_the_rows(own, 2);
     if (second.format.pieces() <= kFewPieces) larger.at_once = std::min(larger.units, 2u);
@@ -114,15 +100,33 @@ std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& secon
     longer.units *= 2;
     longer.at_once = std::min(longer.units, 2u);
     longer.lanes = ceil_div(second.units, longer.units);
-    wanted = {larger, longer, with_times_the_rows(own, 4)};
+    shapes = {larger, longer, with_times_the_rows(own, 4)};
   }
-  std::erase_if(wanted, [&](const GemvShape& shape) {
-    return shape.rows > kMostRows || shape.threads() > most || shape.threads() % 8 != 0 ||
+  std::erase_if(shapes, [&](const GemvShape& shape) {
+    return shape.rows > kMostRows || shape.threads() > most_threads(limits) || shape.threads() % 8 != 0 ||
            (second.gated && second.rows % shape.rows != 0);
   });
-  if (wanted.empty()) return shapes;
-  wanted.resize(std::min<std::size_t>(wanted.size(), loads_ahead(second, single) ? 2 : 3));
-  return wanted;
+  if (ahead && shapes.size() > 2) shapes.resize(2);
+  return shapes;
+}
+
+// Shapes of the second product that may be good for a pair. Where those that wait are few, the first, whose
+// workgroups have as many threads, must have enough (H200, gpt-oss's output and router: 14.5 us with 384
+// threads, 18.4 with 192, 17.1 apart), if need be lanes that are a power of two, as its units often are.
+std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& second) {
+  constexpr std::uint32_t kEnough = 512;
+  // The rows of gates and ups are whole blocks.
+  const GemvShape own = second.gated ? second.shape : with_rows(limits, second.shape, kFewest);
+  if (ceil_div(second.rows, own.rows) > kManyWaiting) {
+    std::vector<GemvShape> shapes = shapes_of_many(limits, second, own);
+    return shapes.empty() ? std::vector{own} : shapes;
+  }
+  std::vector<GemvShape> shapes = {own};
+  GemvShape even = second.shape;
+  even.lanes = std::bit_ceil(even.lanes);
+  even = with_rows(limits, even, kEnough);
+  if (!second.gated && even != own && even.threads() <= most_threads(limits)) shapes.push_back(even);
+  return shapes;
 }
 
 // The shapes that are measured for a pair. Each is a kernel that the driver takes some 0.1 s for: where many
@@ -174,15 +178,16 @@ constexpr double kJoinSeconds = 0.006;
 // What is faster by less is noise.
 constexpr double kGain = 0.985;
 
-// Seconds of each of these lists, and of the head behind it: without that, joints would find in the cache
+// Measures each row's list, and the head behind it: without that, joints would find in the cache
 // what a token, which has read the head before, has to bring from memory (H100, Gemma 3 1B Q4_K_M: those that
 // were fastest so made a token 1.3 % slower).
-Result<std::vector<double>> time_lists(Context& context, const DecodeProgram& program,
-                                       std::vector<std::vector<FixedDispatch>>& lists) {
+Status time_rows(Context& context, const DecodeProgram& program,
+                 std::vector<std::vector<FixedDispatch>> lists, std::vector<TuneRow>& rows) {
   for (auto& list : lists) list.insert(list.end(), program.head().begin(), program.head().end());
-  DOPPLER_ASSIGN(std::vector<double> seconds, time_awake(context, lists, kJoinSeconds));
-  for (std::size_t i = 0; i < lists.size(); ++i) seconds[i] *= static_cast<double>(lists[i].size());
-  return seconds;
+  DOPPLER_ASSIGN(const std::vector<double> seconds, time_awake(context, lists, kJoinSeconds));
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i].seconds = seconds[i] * static_cast<double>(lists[i].size());
+  return {};
 }
 
 // Measures pairs of one key: apart, which is the first row, then joined in each of the shapes.
@@ -204,8 +209,7 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
     rows.push_back({.key = rows[0].key, .shape = each.first, .second = each.second, .bytes = bytes});
     lists.push_back(std::move(*made));
   }
-  DOPPLER_ASSIGN(const std::vector<double> seconds, time_lists(context, program, lists));
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].seconds = seconds[i];
+  DOPPLER_TRY(time_rows(context, program, std::move(lists), rows));
   return rows;
 }
 
@@ -370,8 +374,7 @@ Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& progr
     rows.push_back({.key = key, .shape = joints[0].second, .second = joints[0].third});
     lists.push_back(std::move(*made));
   }
-  DOPPLER_ASSIGN(const std::vector<double> seconds, time_lists(context, program, lists));
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].seconds = seconds[i];
+  DOPPLER_TRY(time_rows(context, program, std::move(lists), rows));
   const bool joins = made && rows[1].seconds < kGain * rows[0].seconds;
   rows[joins ? 1 : 0].chosen = true;
   context.tuned[key] = {joints[0].second, joins ? 1u : 0u};

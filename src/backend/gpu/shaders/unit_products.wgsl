@@ -1,7 +1,8 @@
 // sum0, sum1: the products of a thread's units, a sum for each set: of those that unit_loads.wgsl loaded, then of the others, AT_ONCE
 // at a time in a loop, so that a thread needs few registers and a processor has room for many workgroups, which wait for
-// memory in each other's place; or (AHEAD, AT_ONCE 1) each while the one before is multiplied (next_unit.wgsl). Neighbours are added first, then neighbouring pairs (docs/kernels.md: one order of sums): where
-// AT_ONCE and UNITS are powers of two, the sums are those of any other such shape.
+// memory in each other's place; or (AHEAD, AT_ONCE 1) each while the one before is multiplied (next_unit.wgsl). Neighbours are
+// added first, then neighbouring pairs (docs/kernels.md: one order of sums): where AT_ONCE and UNITS are powers of two, the sums
+// are those of any other such shape.
 #for n in 0..SETS
 #for u in 0..AT_ONCE
   let made${n}_${u} = dot_unit(
@@ -35,6 +36,7 @@
 #endfor
   var rounds = 1u;
 #if AHEAD && (COVERED)
+  // Without the row's end, so that a compiler sees how many rounds there are and keeps two units in registers.
   let end = lane * ${UNITS}u + ${UNITS}u;
 #else
   let end = min(lane * ${UNITS}u + ${UNITS}u, ${UNITS_K}u);
