@@ -125,7 +125,7 @@ class FewRowsBench {
         values["OUT_OFFSET"] = 0;
         buffers.push_back({"out", out_});
       }
-      const std::uint32_t here = shape.rows * (p.gated ? 1 : shape.sets);
+      const std::uint32_t here = shape.results(p.gated);
       DOPPLER_ASSIGN(const double seconds,
                      time("gemv_columns.wgsl", values, buffers, {(rows + here - 1) / here, 1, 1}));
       fmt::print("{:22} 8 columns  {:2} x {:2} x {} sets {}: {:7.2f}\n", p.name, shape.rows, shape.lanes,

@@ -95,7 +95,7 @@ class ColumnProducts : public BatchKernels {
       values["X_OFFSET"] = 0;
       buffers.push_back({"x", upload(numbers)});
     }
-    const std::size_t here = std::size_t{shape.rows} * shape.sets;
+    const std::size_t here = shape.results(false);
     run("gemv_columns.wgsl", values, buffers,
         {static_cast<std::uint32_t>((rows + here - 1) / here),
          static_cast<std::uint32_t>((tokens + columns - 1) / columns), 1});
@@ -136,6 +136,8 @@ TEST_F(ColumnProducts, OfAnyNumberOfTokensAndRows) {
     check(DType::kQ4_0, {8, 2, 3, 2}, {.tokens = tokens, .rows = 77, .columns = 4});
   for (const std::size_t rows : {1, 16, 17, 64})
     check(DType::kQ4_0, {8, 2, 3, 2}, {.rows = rows, .columns = 4});
+  check(DType::kQ4_0, {8, 6, 1, 4}, {.rows = 77, .columns = 2});
+  check(DType::kQ4_K, {8, 3, 4, 1}, {.width = 768, .columns = 2});
 }
 
 TEST_F(ColumnProducts, OfARowDoNotDependOnTheOthers) {
@@ -143,6 +145,23 @@ TEST_F(ColumnProducts, OfARowDoNotDependOnTheOthers) {
                            two = check(DType::kQ4_0, {8, 6, 1, 1}, {.tokens = 2, .columns = 2});
   ASSERT_FALSE(two.empty());
   EXPECT_EQ(std::memcmp(all.data() + 3, two.data() + 3, 40 * 4), 0);
+}
+
+// Of any cut, written out or unit by unit in a loop: 6 units a row, of which a thread has 1 to 8.
+TEST_F(ColumnProducts, AddInOneOrder) {
+  for (const bool eight_bits : {true, false}) {
+    const DType dtype = eight_bits ? DType::kQ4_0 : DType::kBF16;
+    std::vector<ColumnsShape> shapes = {{8, 6, 1, 1}, {8, 3, 2, 2}};
+    if (eight_bits) shapes.insert(shapes.end(), {{8, 2, 4, 4}, {8, 1, 8, 1}});
+    std::vector<float> first;
+    for (const ColumnsShape& shape : shapes) {
+      const std::vector<float> sums =
+          check(dtype, shape, {.tokens = 4, .columns = 4, .eight_bits = eight_bits});
+      if (first.empty()) first = sums;
+      ASSERT_EQ(sums.size(), first.size());
+      EXPECT_EQ(std::memcmp(sums.data(), first.data(), first.size() * 4), 0);
+    }
+  }
 }
 
 // Gate, up and activation in one, in blocks of 8 bits: against the self-check's plain loops.
@@ -153,7 +172,7 @@ TEST_F(ColumnProducts, OfGateAndUpLeaveBlocks) {
     const ShaderValues values = {{"R", shape.rows},
                                  {"LANES", shape.lanes},
                                  {"UNITS", shape.units},
-                                 {"SETS", 2},
+                                 {"SETS", shape.sets},
                                  {"COLUMNS", columns},
                                  {"ROWS", rows},
                                  {"EPI", 1},
@@ -176,6 +195,7 @@ TEST_F(ColumnProducts, OfGateAndUpLeaveBlocks) {
   EXPECT_EQ(difference(DType::kQ4_0, 64, 5, {32, 2, 3, 2}, 4, 1, 0), "");
   EXPECT_EQ(difference(DType::kQ4_0, 96, 1, {32, 1, 1, 2}, 8, 0, 1), "");  // fewer threads than words
   EXPECT_EQ(difference(DType::kQ4_K, 32, 4, {32, 4, 1, 2}, 2, 0, 2), "");
+  EXPECT_EQ(difference(DType::kQ4_0, 96, 3, {16, 3, 1, 4}, 4, 1, 0), "");  // two rows of each
 }
 
 // Every shape that is chosen for the published models' matrices can be run, and covers its row.

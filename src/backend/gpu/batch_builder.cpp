@@ -163,6 +163,7 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
     case OpKind::kSelect:
     case OpKind::kSoftcap:
     case OpKind::kScaleQuery:
+      if (keeps_its_input(op)) return {};
       return add(element_kernel(context_, op, view(op.inputs[0]),
                                 op.inputs.size() > 1 ? &view(op.inputs[1]) : nullptr, view(op.outputs[0])),
                  per(op.outputs[0]), out);

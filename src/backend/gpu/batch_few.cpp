@@ -55,7 +55,7 @@ Status BatchBuilder::columns(const Op& op, const PlacedMatrix& part, const Shard
     add_view(values, "X", x);
     buffers.push_back({"x", x.buffer});
   }
-  auto together = make("gemv_columns.wgsl", values, buffers, ceil_div(shard.rows, shape->rows * shape->sets),
+  auto together = make("gemv_columns.wgsl", values, buffers, ceil_div(shard.rows, shape->results(false)),
                        per(op.outputs[0]));
   // A driver may compute it wrongly.
   if (!together && together.error().code == ErrorCode::kUnsupported)
@@ -138,7 +138,7 @@ Status BatchBuilder::gated_columns(const Variant& variant, Dispatches& out) {
                                 {"outs", program_.act_scales_}};
   bind_shard(buffers, matrix, shard);
   bind_bias(part, shard, values, buffers);
-  auto compiled = make("gemv_columns.wgsl", values, buffers, rows / shape.rows, per(op.outputs[0]));
+  auto compiled = make("gemv_columns.wgsl", values, buffers, rows / shape.results(true), per(op.outputs[0]));
   if (!compiled && compiled.error().code == ErrorCode::kUnsupported) {  // a driver may compute it wrongly
     Variant plain = variant;
     plain.gated = false;

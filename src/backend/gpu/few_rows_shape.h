@@ -28,8 +28,10 @@ struct ColumnsShape {
   std::uint32_t rows = 0;   // of a set: a power of two, at most 64
   std::uint32_t lanes = 0;  // threads of a row
   std::uint32_t units = 0;  // of 64 values, a thread: a power of two, as GemvShape has them
-  std::uint32_t sets = 1;   // rows that a thread has
+  std::uint32_t sets = 1;   // 1, 2 or 4: rows that a thread has, half of them of gate where there is an up
   std::uint32_t threads() const { return rows * lanes; }
+  // Results of a workgroup for a column.
+  std::uint32_t results(bool gated) const { return rows * sets / (gated ? 2 : 1); }
   bool operator==(const ColumnsShape&) const = default;
 };
 

@@ -233,15 +233,9 @@ Case gemv_case(const Values& v) {
   c.groups = {static_cast<std::uint32_t>(groups), 1, 1};
   for (std::size_t row = 0; row < rows; ++row) {
     const auto [sum, error] = sum_of(row);
-    Case::Expected expected{offset + row, sum, error, quantised ? "out8" : "out"};
-    if (sets == 2) {
-      const auto [up, up_error] = sum_of(all + row);
-      const double gate = activate(static_cast<Activation>(v["ACTIVATION"]), sum);
-      expected.value = gate * up;
-      // No activation is steeper than 1.2.
-      expected.allowed =
-          (1.2 * error + 1e-5 * std::abs(sum)) * (std::abs(up) + up_error) + up_error * std::abs(gate);
-    }
+    Case::Expected expected{offset + row, sum, error};
+    if (sets == 2) expected = gated_value(v, {sum, error}, sum_of(all + row), offset + row);
+    expected.output = quantised ? "out8" : "out";
     c.expected.push_back(expected);
   }
   c.inputs["codes"] = std::move(weights.codes);

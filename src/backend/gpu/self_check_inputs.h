@@ -10,12 +10,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/shader.h"
 #include "backend/gpu/weights.h"
 #include "base/float16.h"
+#include "model/activation.h"
 
 namespace doppler::gpu {
 
@@ -83,6 +85,17 @@ struct Case {
     std::memcpy(words.data(), values.data(), values.size_bytes());
   }
 };
+
+// activation(gate) * up in `out8`, each given with how far it may be off.
+inline Case::Expected gated_value(const Values& v, std::pair<double, double> gate,
+                                  std::pair<double, double> up, std::uint64_t at) {
+  const double act = activate(static_cast<Activation>(v["ACTIVATION"]), gate.first);
+  // No activation is steeper than 1.2.
+  const double allowed =
+      (1.2 * gate.second + 1e-5 * std::abs(gate.first)) * (std::abs(up.first) + up.second) +
+      up.second * std::abs(act);
+  return {at, act * up.first, allowed, "out8"};
+}
 
 // Random weights as shaders/weights.wgsl reads them, and their values one by one.
 class PackedWeights {

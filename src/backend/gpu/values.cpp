@@ -18,6 +18,12 @@ struct Extent {
 
 }  // namespace
 
+bool keeps_its_input(const Op& op) {
+  if (op.kind != OpKind::kSoftcap) return false;
+  const auto& p = std::get<SoftcapParams>(op.params);
+  return p.cap == 0 && p.scale == 1;
+}
+
 Result<ValueBuffers> ValueBuffers::create(Device& device, const Plan& plan, std::uint32_t rows,
                                           std::uint32_t wanted_rows, std::span<const std::size_t> times) {
   const auto time_of = [&](std::size_t op) { return times.empty() ? op : times[op]; };
@@ -32,6 +38,11 @@ Result<ValueBuffers> ValueBuffers::create(Device& device, const Plan& plan, std:
   std::vector<Extent> extents;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const std::vector<ValueId>& outputs = plan.ops[i].outputs;
+    if (keeps_its_input(plan.ops[i])) {
+      const Place& place = places[outputs[0]] = places[plan.ops[i].inputs[0]];
+      extents[place.buffer].free_after = std::max(extents[place.buffer].free_after, last_read[outputs[0]]);
+      continue;
+    }
     std::uint32_t width = 0;
     const std::size_t now = time_of(i);
     std::size_t last = now;

@@ -20,6 +20,9 @@ struct ValueView {
   Bound bound(std::string_view name) const { return {name, buffer, begin, bytes}; }
 };
 
+// Whether an op computes nothing, a cap that no model has: its output lies where its input does.
+bool keeps_its_input(const Op& op);
+
 class ValueBuffers {
  public:
   // Room for `rows` tokens, and for `wanted_rows` of the values after the selection. Ops of one time

@@ -1,12 +1,12 @@
 // Y = X W' (+ bias) for a few rows of X, COLUMNS at a time, so that a weight is read once for all of them. A workgroup
-// takes R * SETS rows of W; thread t has the rows t % R of each set and the units from t / R * UNITS on, whose loads are
-// issued at the start. A column's sums are made in the same order whatever the others hold.
+// takes R * SETS rows of W; thread t has the rows t % R of each set and the units from t / R * UNITS on.
+// A column's sums are made in the same order whatever the others hold.
 //   EPI 0: results are stored; the sets of a workgroup lie R rows apart
-//   EPI 1: the two sets are gate and up, ROWS apart: activation(gate) * up is stored in 8-bit blocks (out8, outs; and in `out`
-//          with EMIT_ACT)
-// Workgroups: x over R * SETS rows (EPI 1: R), y over COLUMNS rows of X.
+//   EPI 1: half of the sets are of gate and half of up, ROWS after them: activation(gate) * up is stored in 8-bit blocks
+//          (out8, outs; and in `out` with EMIT_ACT)
+// Workgroups: x over R * SETS rows (EPI 1: half of that), y over COLUMNS rows of X.
 //
-// Template values (batch_columns.cpp): R, LANES, UNITS as in gemv.wgsl; SETS 1 or 2; COLUMNS 2 to 8; ROWS of W (EPI 1: of gate,
+// Template values (batch_columns.cpp): R, LANES, UNITS as in gemv.wgsl; SETS 1, 2 or 4; COLUMNS 2 to 8; ROWS of W (EPI 1: of gate,
 // and as many of up after them); FORM, SCALES, UNITS_K see weights.wgsl; ACT, X_VEC, WIDTH, X_STRIDE, X_OFFSET see given_x.wgsl;
 // BIAS 1: bias[row] is added; COUNT the word of `step` with the number of X's rows; OUT_UNITS units of 64 in a row of out8.
 // Row i of `out` begins at float i * OUT_STRIDE + OUT_OFFSET.
@@ -25,23 +25,24 @@
 @group(0) @binding(7) var<storage, read_write> out8 : array<u32>;
 @group(0) @binding(8) var<storage, read_write> outs : array<vec2f>;
 #endif
-// COVERED 1: every thread's units exist, so that none is masked. SET_ROWS: how far the sets lie apart.
+// COVERED 1: every thread's units exist, so that none is masked. SETS_EACH sets of a matrix lie R rows apart.
 #define THREADS R * LANES
 #define COVERED LANES * UNITS == UNITS_K
-#if EPI == 1
+#define SETS_EACH SETS / (1 + EPI)
+#define SET_STEP R
 #define SET_ROWS ROWS
-#define ROWS_HERE R
-#else
-#define SET_ROWS R
-#define ROWS_HERE R * SETS
-#endif
+#define ROWS_HERE R * SETS_EACH
+// As branch_levels.wgsl takes them: a thread's sums are of COLUMNS x SETS, and each unit is a branch.
+#define RM COLUMNS
+#define RN SETS
+#define BRANCHES UNITS
 #include "weights.wgsl"
 #include "given_x.wgsl"
 #include "dot.wgsl"
 #if EPI == 1
 #include "activation.wgsl"
 #include "quantise_vec.wgsl"
-var<workgroup> acts : array<f32, ${COLUMNS * R}>;  // [column][row]
+var<workgroup> acts : array<f32, ${COLUMNS * ROWS_HERE}>;  // [column][row]
 #endif
 
 var<workgroup> column_parts : array<f32, ${COLUMNS * SETS * THREADS}>;  // [column][set][lane][row]
@@ -60,35 +61,115 @@ fn lanes_sum(column_and_set : u32, row : u32) -> f32 {
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let row = group.x * ${ROWS_HERE}u + t % ${R}u;
   let lane = t / ${R}u;
+#if QUANTISED
+#define AT_ONCE 1
+#endif
 #include "unit_loads.wgsl"
   let count = step[${COUNT}u];
   let first = group.y * ${COLUMNS}u;
-#for u in 0..UNITS
+#if QUANTISED
+  // Unit by unit, each while the next one is on its way. Written out, the code of a layer's products would not fit the cache
+  // for instructions: on an H100 they took twice as long in their places as one of them again and again.
+#include "branch_levels.wgsl"
 #for c in 0..COLUMNS
-  token = min(first + ${c}u, count - 1u);
 #for n in 0..SETS
-  let made${n}_${c}_${u} = dot_unit(
+  var sum${c}_${n} = 0.0;
+#endfor
+#endfor
+#for n in 0..SETS
 #for p in 0..PIECES
-      w${n}_${u}_${p},
+  var v${n}_${p} = w${n}_0_${p};
 #endfor
 #for s in 0..SCALE_WORDS
-      s${n}_${u}_${s},
+  var z${n}_${s} = s${n}_0_${s};
 #endfor
-      unit${u});
-#if COVERED
-  let d${n}_${c}_${u} = made${n}_${c}_${u};
-#else
-  let d${n}_${c}_${u} = select(0.0, made${n}_${c}_${u}, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+#endfor
+  for (var done = 0u; done < ${UNITS}u; done++) {
+    let unit = min(lane * ${UNITS}u + done, ${UNITS_K - 1}u);
+#for n in 0..SETS
+#for p in 0..PIECES
+    var ahead${n}_${p} = v${n}_${p};
+#endfor
+#for s in 0..SCALE_WORDS
+    var scales_ahead${n}_${s} = z${n}_${s};
+#endfor
+#endfor
+    if (done < ${UNITS - 1}u) {
+      let next = min(unit + 1u, ${UNITS_K - 1}u);
+#for n in 0..SETS
+#define ROW n % SETS_EACH * R + n / SETS_EACH * ROWS
+      let codes_at${n} = code_index(row + ${ROW}u, next);
+      let scales_at${n} = scale_index(row + ${ROW}u, next);
+#for p in 0..PIECES
+      ahead${n}_${p} = codes[codes_at${n} + ${p * 64}u];
+#endfor
+#for s in 0..SCALE_WORDS
+      scales_ahead${n}_${s} = own_scale(scales[scales_at${n} + ${s * 64}u], next);
+#endfor
+#endfor
+    }
+#for c in 0..COLUMNS
+    token = min(first + ${c}u, count - 1u);
+#for n in 0..SETS
+    sum${c}_${n} = dot_unit(
+#for p in 0..PIECES
+        v${n}_${p},
+#endfor
+#for s in 0..SCALE_WORDS
+        z${n}_${s},
+#endfor
+        unit);
+#if !(COVERED)
+    sum${c}_${n} = select(0.0, sum${c}_${n}, lane * ${UNITS}u + done < ${UNITS_K}u);
 #endif
-#sum d${n}_${c}, u, UNITS
 #endfor
 #endfor
+#include "branch_sums.wgsl"
+#for n in 0..SETS
+#for p in 0..PIECES
+    v${n}_${p} = ahead${n}_${p};
 #endfor
+#for s in 0..SCALE_WORDS
+    z${n}_${s} = scales_ahead${n}_${s};
+#endfor
+#endfor
+  }
+  let steps = ${UNITS}u;
+#include "waiting_sums.wgsl"
 #for c in 0..COLUMNS
 #for n in 0..SETS
-  column_parts[${(c * SETS + n) * THREADS}u + t] = d${n}_${c};
+  column_parts[${(c * SETS + n) * THREADS}u + t] = sum${c}_${n};
 #endfor
 #endfor
+#else
+  // A unit of floats is so much code that two columns of eight are written out, all units of each.
+#define WRITTEN 2 + 2 * (COLUMNS == 4)
+  for (var c = 0u; c < ${COLUMNS}u; c += ${WRITTEN}u) {
+#for u in 0..UNITS
+#for e in 0..WRITTEN
+    token = min(first + c + ${e}u, count - 1u);
+#for n in 0..SETS
+    let made${n}_${e}_${u} = dot_unit(
+#for p in 0..PIECES
+        w${n}_${u}_${p},
+#endfor
+        unit${u});
+#if COVERED
+    let d${n}_${e}_${u} = made${n}_${e}_${u};
+#else
+    let d${n}_${e}_${u} = select(0.0, made${n}_${e}_${u}, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+#endif
+#sum d${n}_${e}, u, UNITS
+#endfor
+#endfor
+#endfor
+#for e in 0..WRITTEN
+#for n in 0..SETS
+    column_parts[(c * ${SETS}u + ${e * SETS + n}u) * ${THREADS}u + t] = d${n}_${e};
+#endfor
+#endfor
+  }
+#endif
   workgroupBarrier();
 #if EPI == 0
   for (var i = t; i < ${COLUMNS * SETS * R}u; i += ${THREADS}u) {
@@ -104,13 +185,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     }
   }
 #else
-  for (var i = t; i < ${COLUMNS * R}u; i += ${THREADS}u) {
-    let c = i / ${R}u;
-    let to = group.x * ${R}u + i % ${R}u;
+  for (var i = t; i < ${COLUMNS * ROWS_HERE}u; i += ${THREADS}u) {
+    let c = i / ${ROWS_HERE}u;
+    let to = group.x * ${ROWS_HERE}u + i % ${ROWS_HERE}u;
+    let at = c * ${SETS}u + i % ${ROWS_HERE}u / ${R}u;
     var act = 0.0;
     if (to < ${ROWS}u) {
-      var gate = lanes_sum(2u * c, i % ${R}u);
-      var up = lanes_sum(2u * c + 1u, i % ${R}u);
+      var gate = lanes_sum(at, i % ${R}u);
+      var up = lanes_sum(at + ${SETS_EACH}u, i % ${R}u);
 #if BIAS
       gate += bias[to];
       up += bias[to + ${ROWS}u];
@@ -126,14 +208,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   }
   workgroupBarrier();
   // Eight neighbouring threads quantise a block of 32 results together.
-#for round in 0..(COLUMNS * R / 4 + THREADS - 1) / THREADS
+#for round in 0..(COLUMNS * ROWS_HERE / 4 + THREADS - 1) / THREADS
   {
     let i = t + ${round * THREADS}u;
-    let at = min(i, ${COLUMNS * R / 4 - 1}u) * 4u;
+    let at = min(i, ${COLUMNS * ROWS_HERE / 4 - 1}u) * 4u;
     let made = quantise_vec(vec4f(acts[at], acts[at + 1u], acts[at + 2u], acts[at + 3u]), t);
-    let column = first + i / ${R / 4}u;
-    if (i < ${COLUMNS * R / 4}u && column < count) {
-      let word = group.x * ${R / 4}u + i % ${R / 4}u;
+    let column = first + i / ${ROWS_HERE / 4}u;
+    if (i < ${COLUMNS * ROWS_HERE / 4}u && column < count) {
+      let word = group.x * ${ROWS_HERE / 4}u + i % ${ROWS_HERE / 4}u;
       out8[column * ${OUT_UNITS * 16}u + word] = made.word;
       if ((i & 7u) == 0u) {
         outs[column * ${OUT_UNITS * 2}u + word / 8u] = vec2f(made.scale, made.scale * f32(made.sum));
