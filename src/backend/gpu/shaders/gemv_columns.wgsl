@@ -6,7 +6,7 @@
 //          (out8, outs; and in `out` with EMIT_ACT)
 // Workgroups: x over R * SETS rows (EPI 1: half of that), y over COLUMNS rows of X.
 //
-// Template values (batch_columns.cpp): R, LANES, UNITS as in gemv.wgsl; SETS 1, 2 or 4; COLUMNS 2 to 8; ROWS of W (EPI 1: of gate,
+// Template values (batch_few.cpp): R, LANES, UNITS as in gemv.wgsl; SETS 1, 2 or 4; COLUMNS 2 to 8; ROWS of W (EPI 1: of gate,
 // and as many of up after them); FORM, SCALES, UNITS_K see weights.wgsl; ACT, X_VEC, WIDTH, X_STRIDE, X_OFFSET see given_x.wgsl;
 // BIAS 1: bias[row] is added; COUNT the word of `step` with the number of X's rows; OUT_UNITS units of 64 in a row of out8.
 // Row i of `out` begins at float i * OUT_STRIDE + OUT_OFFSET.
@@ -142,11 +142,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
 #else
-  // A unit of floats is so much code that two columns of eight are written out, all units of each.
-#define WRITTEN 2 + 2 * (COLUMNS == 4)
-  for (var c = 0u; c < ${COLUMNS}u; c += ${WRITTEN}u) {
+  // A unit of floats is so much code that two columns are written out, all units of each.
+  for (var c = 0u; c < ${COLUMNS}u; c += 2u) {
 #for u in 0..UNITS
-#for e in 0..WRITTEN
+#for e in 0..2
     token = min(first + c + ${e}u, count - 1u);
 #for n in 0..SETS
     let made${n}_${e}_${u} = dot_unit(
@@ -163,7 +162,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
 #endfor
-#for e in 0..WRITTEN
+#for e in 0..2
 #for n in 0..SETS
     column_parts[(c * ${SETS}u + ${e * SETS + n}u) * ${THREADS}u + t] = d${n}_${e};
 #endfor

@@ -1,7 +1,7 @@
 // The first loads of a thread, issued before anything is waited for: codes and scales of its first AT_ONCE units, from the row
-// `row` of SETS matrices that lie SET_ROWS rows apart (gate and up, or one), or of each SETS_EACH rows that lie SET_STEP apart. Included where `row`, `lane` are known;
-// unit_products.wgsl multiplies what is loaded here and loads the rest. Template values: those of weights.wgsl; UNITS, AT_ONCE,
-// LANES, COVERED as in gemv.wgsl.
+// `row` of SETS matrices that lie SET_ROWS rows apart (gate and up, or one), or from SETS_EACH rows of each, SET_STEP apart.
+// Included where `row`, `lane` are known; unit_products.wgsl multiplies what is loaded here and loads the rest. Template values:
+// those of weights.wgsl; UNITS, AT_ONCE, LANES, COVERED as in gemv.wgsl.
 #default AT_ONCE UNITS
 #default SETS_EACH 1
 #default SET_STEP 0
