@@ -15,11 +15,13 @@ namespace doppler::gpu {
 namespace {
 
 // Two units written out are more instructions than a processor keeps at hand: on an H200 the product of 1152
-// x 6912 with 512 tokens takes 167 us then, and 127 as a loop; of one unit it is 202 and 209 (13824 x 1152).
+// x 6912 with 512 tokens takes 167 us then, and 127 as a loop. One unit is a little faster written out where
+// k is short (13824 x 1152 in Q4_0: 202 and 209), and in a loop elsewhere (an H100, 28672 x 4096 in Q4_K:
+// 1,446 and 1,370; 16384 x 2048 in Q4_0: 393 and 390).
 constexpr GemmShape kGemmShapes[] = {
-    {64, 128, 16, 4, 1, 1},                                                       // wide matrices
+    {64, 128, 16, 4, 1, 1, false},                                                // wide matrices
     {64, 128, 16, 4, 2, 1, false},                                                // long k
-    {64, 128, 16, 4, 1, 1, false}, {64, 128, 16, 4, 2, 1}, {64, 64, 8, 4, 1, 1},  //
+    {64, 128, 16, 4, 1, 1},        {64, 128, 16, 4, 2, 1}, {64, 64, 8, 4, 1, 1},  //
     {32, 128, 8, 4, 1, 1},                                                        // few tokens
     {32, 64, 8, 4, 2, 1, false},                                                  //
     {32, 32, 4, 4, 2, 1, false},                                                  // narrow matrices
@@ -47,9 +49,12 @@ struct Measured {
 };
 constexpr Measured kMeasured[] = {
     // An H200 with 512 tokens: Gemma 3 1B, then Llama 3.2 1B.
-    {257, 1024, 13824, 18, {64, 128, 16, 4, 1, 1}},     {257, 1024, 1152, 108, {64, 128, 16, 4, 2, 3, false}},
-    {257, 1024, 1536, 18, {32, 32, 4, 4, 2, 1, false}}, {257, 1024, 1152, 16, {32, 32, 4, 4, 2, 1, false}},
-    {257, 1024, 16384, 32, {64, 128, 16, 4, 1, 1}},     {257, 1024, 2048, 128, {64, 128, 16, 4, 2, 2, false}},
+    {257, 1024, 13824, 18, {64, 128, 16, 4, 1, 1}},
+    {257, 1024, 1152, 108, {64, 128, 16, 4, 2, 3, false}},
+    {257, 1024, 1536, 18, {32, 32, 4, 4, 2, 1, false}},
+    {257, 1024, 1152, 16, {32, 32, 4, 4, 2, 1, false}},
+    {257, 1024, 16384, 32, {64, 128, 16, 4, 1, 1, false}},
+    {257, 1024, 2048, 128, {64, 128, 16, 4, 2, 2, false}},
 };
 
 // A large GPU of today: what it multiplies in a second with the widest tile, and the threads' share of it.

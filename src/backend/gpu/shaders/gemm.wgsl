@@ -19,8 +19,15 @@
 #if !GROUPED
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 #endif
+// In loops as if they were written: else a compiler moves their loads down to where they are used, and they are not under way
+// while a step is multiplied.
+#if UNROLLED
 @group(0) @binding(1) var<storage, read> codes : array<vec4u>;
 @group(0) @binding(2) var<storage, read> scales : array<u32>;
+#else
+@group(0) @binding(1) var<storage, read_write> codes : array<vec4u>;
+@group(0) @binding(2) var<storage, read_write> scales : array<u32>;
+#endif
 @group(0) @binding(3) var<storage, read> x8 : array<vec4u>;
 @group(0) @binding(4) var<storage, read> xs : array<vec2f>;
 @group(0) @binding(5) var<storage, read_write> out : array<f32>;
