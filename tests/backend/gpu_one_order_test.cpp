@@ -52,7 +52,8 @@ class OneOrder : public BatchKernels {
   }
 
   std::vector<float> columns() {
-    const auto shape = choose_columns_shape(device_->limits(), matrix_.format, kRows, matrix_.units, false);
+    const auto shape = choose_columns_shape(device_->limits(), matrix_.format, kRows, matrix_.units, false,
+                                            device_->adapter().software());
     EXPECT_TRUE(shape.has_value());
     ShaderValues values = values_;
     values.merge(ShaderValues{{"R", shape->rows},

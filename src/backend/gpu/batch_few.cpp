@@ -25,8 +25,8 @@ std::uint32_t workgroups_for(const AttentionParams& a, std::uint32_t tokens) {
 Status BatchBuilder::columns(const Op& op, const PlacedMatrix& part, const Shard& shard,
                              const Variant& variant, Dispatches& out) {
   const GpuMatrix& matrix = *part.matrix;
-  const std::optional<ColumnsShape> shape =
-      choose_columns_shape(device().limits(), matrix.format, shard.rows, matrix.units, false);
+  const std::optional<ColumnsShape> shape = choose_columns_shape(
+      device().limits(), matrix.format, shard.rows, matrix.units, false, device().adapter().software());
   if (!shape) return gemv(op, part, shard, variant, out);
   const ValueView &x = view(op.inputs[0]), &y = view(op.outputs[0]);
   const bool eight_bits = context_.eight_bits(matrix);
@@ -95,7 +95,8 @@ void BatchBuilder::find_gated() {
 }
 
 std::optional<ColumnsShape> BatchBuilder::gated_shape(const GpuMatrix& matrix) {
-  return choose_columns_shape(device().limits(), matrix.format, matrix.rows / 2, matrix.units, true);
+  return choose_columns_shape(device().limits(), matrix.format, matrix.rows / 2, matrix.units, true,
+                              device().adapter().software());
 }
 
 Status BatchBuilder::gated_columns(const Variant& variant, Dispatches& out) {

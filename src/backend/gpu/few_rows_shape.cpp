@@ -98,13 +98,14 @@ std::span<const GemmShape> few_rows_shapes() {
 
 std::vector<ColumnsShape> best_columns_shapes(const Limits& limits, const WeightFormat& format,
                                               std::uint32_t rows, std::uint32_t units, bool gated,
-                                              std::size_t most) {
+                                              std::size_t most, bool software) {
+  const std::uint32_t least_sets = gated ? 2 : 1, most_sets = software ? least_sets : 4;
   const std::uint32_t most_threads = std::min<std::uint32_t>(limits.workgroup_invocations, 512);
   Ranked<ColumnsShape> shapes;
   // Rows side by side are 128 bytes at least, or half where a narrow matrix would leave processors idle.
   const std::uint32_t least_rows = gated ? 16 : rows < kNarrow ? 4 : 8;
   for (std::uint32_t per_set = least_rows; per_set <= 64; per_set *= 2) {
-    for (std::uint32_t sets = gated ? 2 : 1; sets <= 4; sets *= 2) {
+    for (std::uint32_t sets = least_sets; sets <= most_sets; sets *= 2) {
       for (std::uint32_t share = 1; share <= units; share *= 2) {
         const ColumnsShape shape{
             .rows = per_set, .lanes = ceil_div(units, share), .units = share, .sets = sets};
@@ -120,9 +121,10 @@ std::vector<ColumnsShape> best_columns_shapes(const Limits& limits, const Weight
             (gated ? shape.threads() * 8 : 0);  // quantise_vec.wgsl without subgroups
         if (shape.threads() > most_threads || shape.threads() % 8 != 0 || bytes > limits.workgroup_bytes)
           continue;
-        shapes.emplace_back(format.quantised() ? columns_cost(shape, format, rows, units, gated)
-                                               : float_columns_rank(shape, format),
-                            shape);
+        const double cost = software             ? share
+                            : format.quantised() ? columns_cost(shape, format, rows, units, gated)
+                                                 : float_columns_rank(shape, format);
+        shapes.emplace_back(cost, shape);
       }
     }
   }
@@ -130,8 +132,9 @@ std::vector<ColumnsShape> best_columns_shapes(const Limits& limits, const Weight
 }
 
 std::optional<ColumnsShape> choose_columns_shape(const Limits& limits, const WeightFormat& format,
-                                                 std::uint32_t rows, std::uint32_t units, bool gated) {
-  const std::vector<ColumnsShape> best = best_columns_shapes(limits, format, rows, units, gated, 1);
+                                                 std::uint32_t rows, std::uint32_t units, bool gated,
+                                                 bool software) {
+  const std::vector<ColumnsShape> best = best_columns_shapes(limits, format, rows, units, gated, 1, software);
   return best.empty() ? std::nullopt : std::optional(best[0]);
 }
 

@@ -36,13 +36,14 @@ struct ColumnsShape {
 };
 
 // The `most` shapes that look best, in order; none where nothing fits. `gated`: the sets are gate and up, and
-// a workgroup leaves whole blocks of 32 results. The same for any number of columns, so that a row's sums
-// are, too. bench/gpu_few_rows_bench measures them.
+// a workgroup leaves whole blocks of 32 results. `software`: for a CPU, which takes longer to compile what is
+// written out for several sets and units than they save. bench/gpu_few_rows_bench measures them.
 std::vector<ColumnsShape> best_columns_shapes(const Limits& limits, const WeightFormat& format,
                                               std::uint32_t rows, std::uint32_t units, bool gated,
-                                              std::size_t most);
+                                              std::size_t most, bool software = false);
 std::optional<ColumnsShape> choose_columns_shape(const Limits& limits, const WeightFormat& format,
-                                                 std::uint32_t rows, std::uint32_t units, bool gated);
+                                                 std::uint32_t rows, std::uint32_t units, bool gated,
+                                                 bool software = false);
 
 // The cuts that they are chosen from, with one split.
 std::span<const GemmShape> few_rows_shapes();
