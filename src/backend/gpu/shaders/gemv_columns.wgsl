@@ -39,6 +39,9 @@
 #include "weights.wgsl"
 #include "given_x.wgsl"
 #include "dot.wgsl"
+#if QUANTISED
+#include "next_unit.wgsl"
+#endif
 #if EPI == 1
 #include "activation.wgsl"
 #include "quantise_vec.wgsl"
@@ -84,29 +87,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var z${n}_${s} = s${n}_0_${s};
 #endfor
 #endfor
+  next_row = row;
+  next_unit = lane * ${UNITS}u + 1u;
   for (var done = 0u; done < ${UNITS}u; done++) {
     let unit = min(lane * ${UNITS}u + done, ${UNITS_K - 1}u);
-#for n in 0..SETS
-#for p in 0..PIECES
-    var ahead${n}_${p} = v${n}_${p};
-#endfor
-#for s in 0..SCALE_WORDS
-    var scales_ahead${n}_${s} = z${n}_${s};
-#endfor
-#endfor
     if (done < ${UNITS - 1}u) {
-      let next = min(unit + 1u, ${UNITS_K - 1}u);
-#for n in 0..SETS
-#define ROW n % SETS_EACH * R + n / SETS_EACH * ROWS
-      let codes_at${n} = code_index(row + ${ROW}u, next);
-      let scales_at${n} = scale_index(row + ${ROW}u, next);
-#for p in 0..PIECES
-      ahead${n}_${p} = codes[codes_at${n} + ${p * 64}u];
-#endfor
-#for s in 0..SCALE_WORDS
-      scales_ahead${n}_${s} = own_scale(scales[scales_at${n} + ${s * 64}u], next);
-#endfor
-#endfor
+      load_next();
     }
 #for c in 0..COLUMNS
     token = min(first + ${c}u, count - 1u);
@@ -130,7 +116,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     v${n}_${p} = ahead${n}_${p};
 #endfor
 #for s in 0..SCALE_WORDS
-    z${n}_${s} = scales_ahead${n}_${s};
+    z${n}_${s} = ahead_scales${n}_${s};
 #endfor
 #endfor
   }
