@@ -23,6 +23,9 @@ struct Continuation {
   TokenId pad_id = -1;                        // a token that is never chosen; -1: none
   std::span<const TokenId> stops;             // of join(): a token after which no more are computed
   Tap* tap = nullptr;  // called from next_tokens() for each token, in order; does not change the tokens
+  // Of continue_sequence(), where can_guess(): guesses for the tokens behind `id`. The backend checks them,
+  // and from then on as many of its own at a time. None: tokens come one by one.
+  std::span<const TokenId> guesses;
 };
 
 // In place of a token that was chosen: none could be, since its logits are not finite; or the sequence has no
@@ -43,8 +46,10 @@ class Continuer {
   // would. Where it does not, the reason is one of Backend::fallbacks() from then on.
   virtual bool can_continue(const GenerateOptions& sampling) = 0;
   // Begins to continue a slot's sequence; next_tokens() then gives the tokens as they come, some at a time,
-  // and nothing at the end (Continuation::most, or the context is full); kNoRoom where the cache has no room
-  // for it any more. While one continues, no other step may run.
+  // and nothing at the end (Continuation::most, or the context is full; with guesses perhaps some more than
+  // that, and nothing as well where these find no room); kNoRoom where the cache has no room for it any more.
+  // While one continues, no other step may run. Errors of next_tokens(): kMismatch where the device went on
+  // with other guesses than its tokens say; what the slot's cache holds is unknown then.
   virtual Status continue_sequence(const Continuation& continuation) = 0;
   virtual Result<std::span<const TokenId>> next_tokens() = 0;
   // Ends the continuation. The slot's cache then holds `length` tokens: those before, the continuation's
@@ -58,6 +63,8 @@ class Continuer {
 
   // --- guesses
 
+  // Whether the backend guesses by itself with these options, so many tokens at a time.
+  virtual bool can_guess(const GenerateOptions&, std::size_t /*guesses*/) { return false; }
   // Whether check() chooses with these options.
   virtual bool can_check(const GenerateOptions&) { return false; }
   // Makes what a check of so many tokens needs, so that the first takes no longer than the others.

@@ -238,7 +238,7 @@ bool Session::may_share() const {
 
 Status Session::begin_continuation(std::span<const TokenId> history, std::uint64_t most,
                                    const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id,
-                                   std::span<const TokenId> stops) {
+                                   std::span<const TokenId> stops, std::span<const TokenId> guesses) {
   held_.reset();
   logits_tap_.reset();
   if (shows_logits_ || trace_wanted(Category::kSample))
@@ -248,13 +248,13 @@ Status Session::begin_continuation(std::span<const TokenId> history, std::uint64
   if (Tap* const tap = taps_.get(); tap != nullptr) held_.emplace(*tap);
   newest_ = history.back();
   wish_ = {std::min(most, backend_.options().context - cached_.size()), draw, &sampling, pad_id, stops};
-  Status begun = continue_from(company_ != nullptr && company_->is_wanted() && may_share());
+  Status begun = continue_from(company_ != nullptr && company_->is_wanted() && may_share(), guesses);
   if (!begun) newest_.reset();
   return begun;
 }
 
-// Continues after the newest token: in company, or alone.
-Status Session::continue_from(bool together) {
+// Continues after the newest token: in company, or alone, where guesses may be checked.
+Status Session::continue_from(bool together, std::span<const TokenId> guesses) {
   std::vector<TokenId> history = cached_;
   history.push_back(*newest_);
   const Continuation continuation = {.slot = slot_,
@@ -265,10 +265,12 @@ Status Session::continue_from(bool together) {
                                      .draw = wish_.draw,
                                      .pad_id = wish_.pad_id,
                                      .stops = wish_.stops,
-                                     .tap = held_ ? &*held_ : nullptr};
+                                     .tap = held_ ? &*held_ : nullptr,
+                                     .guesses = guesses};
   DOPPLER_TRY(together ? company_->join(backend_, continuation)
                        : backend_.continuer()->continue_sequence(continuation));
   together_ = together;
+  guessing_ = !together && !guesses.empty();
   coming_.clear();
   given_ = 0;
   return {};
@@ -298,8 +300,15 @@ Status Session::fetch() {
   if (together_) {
     DOPPLER_ASSIGN(more, company_->next(backend_, slot_));
   } else {
-    DOPPLER_ASSIGN(const auto tokens, backend_.continuer()->next_tokens());
-    more.assign(tokens.begin(), tokens.end());
+    auto tokens = backend_.continuer()->next_tokens();
+    const bool wrong = !tokens && tokens.error().code == ErrorCode::kMismatch;
+    if (guessing_ && (wrong || (tokens && tokens->empty()))) {
+      DOPPLER_TRY(wrong ? forget_guesses() : stop());
+      DOPPLER_TRY(continue_from(false));
+      tokens = backend_.continuer()->next_tokens();
+    }
+    DOPPLER_TRY(tokens);
+    more.assign(tokens->begin(), tokens->end());
   }
   if (more.empty()) {
     return fail(ErrorCode::kInternal, "The {} backend stops after {} tokens, though the context holds {}.",
@@ -308,6 +317,17 @@ Status Session::fetch() {
   coming_ = std::move(more);
   given_ = 0;
   return {};
+}
+
+// After a device went on with other tokens than it gave, nobody knows what its cache holds.
+Status Session::forget_guesses() {
+  backend_.note({"No tokens are guessed ahead.",
+                 "The device went on with other tokens than its check of guesses had given."});
+  tell_new_fallbacks();
+  checks_rightly_ = false;
+  (void)backend_.continuer()->stop_sequence(cached_.size());
+  backend_.clear(slot_);
+  return feed_lost();
 }
 
 Result<TokenId> Session::next() {
@@ -347,7 +367,8 @@ Status Session::end_continuation() {
 }
 
 // Feeds the tokens that a continuation's end has lost: the states of recurrent layers go back to certain
-// places only. They have been seen, so that no tap sees them again.
+// places only, and what wrong guesses have spoilt is dropped. They have been seen, so that no tap sees them
+// again.
 Status Session::feed_lost() {
   const auto kept = static_cast<std::size_t>(backend_.length(slot_));
   if (kept >= cached_.size()) return {};

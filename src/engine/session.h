@@ -86,18 +86,21 @@ class Session {
   bool can_continue(const GenerateOptions& sampling);
   // Lets the backend generate `most` tokens, or fewer if the context ends, after `history`, whose last token
   // is not in the cache yet; `draw` and `pad_id`: see Sampler; `stops`: tokens after which no more are asked
-  // for. Until end_continuation() nothing else may be fed. In company other calls have turns meanwhile.
+  // for; `guesses`: see Continuation; where they find no room any more, tokens come one by one. Until
+  // end_continuation() nothing else may be fed. In company other calls have turns meanwhile.
   // Errors: kUnsupported where the backend cannot show what the tap wants while it continues.
   Status begin_continuation(std::span<const TokenId> history, std::uint64_t most,
                             const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id,
-                            std::span<const TokenId> stops = {});
+                            std::span<const TokenId> stops = {}, std::span<const TokenId> guesses = {});
+  // Whether the backend goes on with guesses of its own.
+  bool is_guessing() const { return guessing_; }
   // The next of these tokens; the token before it is then in the cache. Errors: kMismatch for logits that
   // hold NaN or +Inf, or leave no token; kLimit where other sequences fill the cache; those of the backend,
   // after which the cache is empty.
   Result<TokenId> next();
-  // Lets the backend begin no more tokens: next() gives those that are under way, while has_more() says so.
+  // Lets the backend begin no more tokens: next() gives those that are under way, while more() says so.
   Status wind_down();
-  bool has_more() const { return given_ < coming_.size(); }
+  std::size_t more() const { return coming_.size() - given_; }
   // The logits that next() chose from, where show_logits() or the trace category sample asks for them; else
   // none.
   std::span<const float> shown_logits() const;
@@ -117,7 +120,7 @@ class Session {
   Result<std::span<const float>> feed(std::span<const TokenId> ids, std::size_t wanted);
   Status fetch();
   bool may_share() const;
-  Status continue_from(bool together);
+  Status continue_from(bool together, std::span<const TokenId> guesses = {});
   Status stop();
   // Of recurrent models: the states as they were when the cache held so many tokens, to go back to.
   struct Border {
@@ -127,6 +130,7 @@ class Session {
   std::size_t chunk_of(std::size_t left) const;
   Status keep_border(std::size_t prompt);
   void forget_continuation();
+  Status forget_guesses();
   Status feed_lost();
   void begin_trace_step();
   void tell_new_fallbacks();
@@ -154,7 +158,7 @@ class Session {
   };
   Wish wish_;
   Company* company_ = nullptr;
-  bool together_ = false;
+  bool together_ = false, guessing_ = false;
   std::vector<TokenId> coming_;
   std::size_t given_ = 0;  // how many of `coming_` next() gave
 };

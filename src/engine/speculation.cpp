@@ -5,8 +5,8 @@
 namespace doppler {
 namespace {
 
-// Of running means: the last dozen guesses, and the last few steps, decide.
-constexpr double kGuessWeight = 1.0 / 8, kStepWeight = 1.0 / 4;
+// Of running means: the last dozen guesses, and the last few steps or checks, decide.
+constexpr double kGuessWeight = 1.0 / 8, kStepWeight = 1.0 / 4, kCheckWeight = 1.0 / 2;
 // Steps of several tokens must promise so much more than single ones, so that noise does not choose them.
 constexpr double kWorthIt = 1.05;
 // The first step of several tokens has four, or the next size: with fewer little is learnt, and more cost
@@ -69,6 +69,11 @@ double Pace::seconds(std::size_t size) const {
   return seconds_[0] + std::max(0.0, seconds_[known] - seconds_[0]) * share;
 }
 
+double Pace::of(std::size_t rows) const {
+  const auto at = std::ranges::find(sizes_, rows);
+  return at == sizes_.end() ? 0 : seconds(static_cast<std::size_t>(at - sizes_.begin()));
+}
+
 std::size_t Pace::guesses(std::size_t agreed) {
   if (seconds_[0] == 0) return 0;
   const double likely = odds(agreed);
@@ -107,6 +112,15 @@ bool Speculation::convinces() {
 bool Speculation::disappoints() {
   if (is_asked()) return lately_ < 0.5;
   return drafter_.agreed() == 0 || pace_.guesses(drafter_.agreed()) == 0;
+}
+
+void Speculation::brought(std::size_t tokens, double seconds) {
+  pace_.took(rows_, seconds);
+  approach(brought_, static_cast<double>(tokens), kCheckWeight);
+}
+
+bool Speculation::tires() const {
+  return is_asked() ? brought_ < 2 : brought_ * pace_.of_one() < pace_.of(rows_);
 }
 
 void Speculation::was_away(std::size_t tokens, double seconds) {

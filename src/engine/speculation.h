@@ -27,6 +27,8 @@ class Pace {
   void took(std::size_t rows, double seconds, std::size_t times = 1);
   // Seconds of a step of one token; 0: not measured.
   double of_one() const { return seconds_[0]; }
+  // Of a step of one of the sizes, measured or likely; nothing is known of others.
+  double of(std::size_t rows) const;
   // How many guesses bring the most tokens a second; 0: none do, or nobody knows yet.
   std::size_t guesses(std::size_t agreed);
 
@@ -55,6 +57,12 @@ class Speculation {
   // Of the next step with guesses.
   std::size_t next_size() { return 1 + (is_asked() ? asked_ : pace_.guesses(drafter_.agreed())); }
 
+  // For backends that guess by themselves: such steps of `rows` tokens begin; one brought so many tokens; and
+  // whether they do not pay any more. One that hardly brings some is no reason: text that repeats but for
+  // some words goes on to do so behind each of them.
+  void begin_checks(std::size_t rows) { rows_ = rows, brought_ = static_cast<double>(rows); }
+  void brought(std::size_t tokens, double seconds);
+  bool tires() const;
   // For backends that continue by themselves, which guesses must beat: whether to leave the continuation, and
   // when to go back to it. Where a number was asked for, tokens alone decide, so that the same run decides
   // the same.
@@ -74,6 +82,8 @@ class Speculation {
   Pace pace_;
   std::size_t in_a_row_ = 0;  // right guesses up to now
   double lately_ = 0;         // share of tokens that were guessed right
+  std::size_t rows_ = 0;      // of a check
+  double brought_ = 0;        // tokens that the last few brought each
   std::vector<TokenId> guesses_;
 };
 

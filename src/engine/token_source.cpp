@@ -8,6 +8,9 @@ namespace doppler {
 
 using Clock = std::chrono::steady_clock;
 
+// A check takes as long as some steps of one token.
+static constexpr std::size_t kLeastChecked = 4;
+
 TokenId masked_pad(const ModelSpec& spec) {
   const bool ends = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), spec.pad_id) != spec.eos_ids.end();
   return ends ? -1 : spec.pad_id;
@@ -61,36 +64,76 @@ std::span<const float> TokenSource::logits() const {
 bool TokenSource::guesses_convince(std::size_t drawn) {
   constexpr std::uint64_t kLeastLeft = 64;
   const bool may_prepare =
-      !checks_ || prepared_ || speculation_->is_asked() || options_.max_tokens >= drawn + kLeastLeft;
+      !checks_ || prepared_ > 0 || speculation_->is_asked() || options_.max_tokens >= drawn + kLeastLeft;
   return may_prepare && speculation_->convinces();
 }
 
 // Where the backend cannot it goes on as it does.
 bool TokenSource::prepare_checks() {
-  if (!checks_ || prepared_) return true;
-  prepared_ = session_.prepare_check(speculation_->next_size(), options_);
-  if (!prepared_) speculation_.reset();
-  return prepared_;
+  if (!checks_ || prepared_ > 0) return true;
+  const std::size_t size = speculation_->next_size();
+  if (session_.prepare_check(size, options_)) {
+    prepared_ = size;
+  } else {
+    speculation_.reset();
+  }
+  return prepared_ > 0;
+}
+
+// Whether a continuation by tokens is to give way to guesses, or one by guesses to tokens.
+bool TokenSource::is_to_end(std::size_t drawn) {
+  if (guessing_) return session_.more() == 0 && speculation_->tires();
+  return speculation_ && session_.is_alone() && guesses_convince(drawn) && prepare_checks();
+}
+
+Status TokenSource::leave_continuation() {
+  continues_ = ends_ = guessing_ = false;
+  return session_.end_continuation();
+}
+
+// Whether the backend now generates by itself, with guesses of its own where nobody else wants to join.
+Result<bool> TokenSource::begin_guessing(std::span<const TokenId> history, std::size_t drawn) {
+  const auto guesses = speculation_->draft(most_guesses(history, drawn));
+  if (guesses.size() < kLeastChecked || guesses.size() + 1 != prepared_ ||
+      !session_.backend().continuer()->can_guess(options_, guesses.size()))
+    return false;
+  DOPPLER_TRY(session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_,
+                                          stops_, guesses));
+  speculation_->begin_checks(1 + guesses.size());
+  guessing_ = session_.is_guessing();
+  return continues_ = true;
 }
 
 // Whether the backend generates the token after `history` by itself.
 Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_t drawn) {
-  const bool guesses = speculation_ && session_.is_alone();
   bool goes_on = true;  // with guesses
   if (continues_) {
-    if (!ends_ && guesses && guesses_convince(drawn) && prepare_checks()) {
+    if (guessing_ && !session_.is_guessing()) {  // there is company, or no room
+      guessing_ = warm_ = false;
+      count_anew();
+    }
+    if (!ends_ && is_to_end(drawn)) {
       ends_ = true;
       DOPPLER_TRY(session_.wind_down());
     }
-    if (!ends_ || session_.has_more()) return true;
-    DOPPLER_TRY(session_.end_continuation());
-    continues_ = ends_ = false;
-    count_anew();
-    if (checks_) {
-      DOPPLER_ASSIGN(goes_on, session_.checks_rightly(history, options_, drawn, pad_id_));
-      if (!goes_on) speculation_.reset();
+    if (!ends_ || session_.more() > 0) return true;
+    const bool guessed = guessing_;
+    DOPPLER_TRY(leave_continuation());
+    if (guessed) {
+      goes_on = false;
+    } else {
+      count_anew();
+      if (checks_) {
+        DOPPLER_ASSIGN(goes_on, session_.checks_rightly(history, options_, drawn, pad_id_));
+        if (!goes_on) speculation_.reset();
+      }
+      if (checks_ && goes_on) {
+        DOPPLER_ASSIGN(const bool begun, begin_guessing(history, drawn));
+        if (begun) return true;
+      }
     }
   }
+  const bool guesses = speculation_ && session_.is_alone();
   const bool begins =
       drawn == 1 || !goes_on || (speculation_ && drawn > 0 && (!guesses || speculation_->disappoints()));
   if (!begins || !session_.can_continue(options_)) return false;
@@ -107,6 +150,7 @@ Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_
 // The next token of a continuation; what it costs is what guesses have to beat.
 Result<TokenId> TokenSource::next_by_itself() {
   if (!speculation_ || ends_) return session_.next();
+  if (guessing_) return next_guessed();
   constexpr std::size_t kCounted = 16;  // two submissions, since a submission's tokens come together
   const auto begin = Clock::now();
   DOPPLER_ASSIGN(const TokenId id, session_.next());
@@ -115,6 +159,24 @@ Result<TokenId> TokenSource::next_by_itself() {
     // The first ones wait for each other.
     if (std::exchange(warm_, true)) speculation_->took(1, seconds_ / kCounted, kCounted);
     count_anew();
+  }
+  return id;
+}
+
+// The next token of a continuation with guesses, of which a check gives some at once.
+Result<TokenId> TokenSource::next_guessed() {
+  ++counted_;
+  if (session_.more() > 0) {
+    ++guessed_right_;
+    return session_.next();
+  }
+  const auto begin = Clock::now();
+  DOPPLER_ASSIGN(const TokenId id, session_.next());
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  seconds_ += seconds;
+  if (session_.is_guessing()) {
+    guessed_ += prepared_ - 1;
+    speculation_->brought(1 + session_.more(), seconds);
   }
   return id;
 }
@@ -139,9 +201,6 @@ std::size_t TokenSource::most_guesses(std::span<const TokenId> history, std::siz
       std::min<std::uint64_t>({options_.max_tokens - drawn - 1, backend.context - history.size(),
                                std::uint64_t{step_tokens(backend)} - 1, agreeing}));
 }
-
-// A check takes as long as some steps of one token.
-static constexpr std::size_t kLeastChecked = 4;
 
 Result<TokenId> TokenSource::step(std::span<const TokenId> history, std::size_t drawn) {
   std::span<const TokenId> guesses;
@@ -231,7 +290,7 @@ void TokenSource::drop_ready() {
 
 Status TokenSource::end() {
   drop_ready();
-  return session_.end_continuation();
+  return leave_continuation();
 }
 
 }  // namespace doppler

@@ -48,7 +48,11 @@ class TokenSource {
   bool guesses_convince(std::size_t drawn);
   bool prepare_checks();
   void count_anew() { counted_ = 0, seconds_ = 0; }
+  bool is_to_end(std::size_t drawn);
+  Status leave_continuation();
+  Result<bool> begin_guessing(std::span<const TokenId> history, std::size_t drawn);
   Result<TokenId> next_by_itself();
+  Result<TokenId> next_guessed();
   Result<TokenId> step(std::span<const TokenId> history, std::size_t drawn);
   Result<TokenId> step_ahead(std::span<const TokenId> history, std::size_t drawn,
                              std::span<const TokenId> guesses);
@@ -66,8 +70,10 @@ class TokenSource {
   const std::span<const TokenId> stops_;
   Sampler sampler_;
   std::span<const float> logits_;
-  bool continues_ = false, ends_ = false;   // ends_: only with what is under way
-  bool checks_ = false, prepared_ = false;  // the backend itself checks guesses, and can at once
+  bool continues_ = false, ends_ = false;  // ends_: only with what is under way
+  bool guessing_ = false;                  // the backend generates by itself, with guesses
+  bool checks_ = false;                    // the backend itself checks guesses
+  std::size_t prepared_ = 0;               // tokens of a check that it has everything for
   // Since the backend generates by itself, or since it was left: tokens, and seconds in which they were
   // waited for.
   bool warm_ = false;  // the first submissions are behind

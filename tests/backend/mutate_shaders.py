@@ -55,6 +55,7 @@ TESTS = {
     "kv.wgsl": "KvAppend.*:*AttentionLength*:Attention.*",
     "kv_append.wgsl": "KvAppend.*",
     "likeliest.wgsl": "Likeliest.*",
+    "guess_tokens.wgsl": "GuessTokens.*",
     "next_tokens.wgsl": "Models/GpuSequences.*llama:GpuManySequences.*",
     "next_token.wgsl": f"NextToken.*:{DECODE}",
     "next_unit.wgsl": "*JoinAhead*",
@@ -133,6 +134,10 @@ EQUIVALENT = [
     ("attention.wgsl", "var total =", "the first tile multiplies it with 0"),
     ("next_unit.wgsl", "UNITS_K + 1", "units behind the row are masked"),
     ("next_unit.wgsl", "${n} - ${s * 64}u]", "the unit before has the same word, being of the same block of 256"),
+    ("guess_tokens.wgsl", "kPlaceBits = 29u", "a text of so many tokens fits no device"),
+    ("guess_tokens.wgsl", "candidate.y <= token", "no token is listed twice"),
+    ("guess_tokens.wgsl", "if (t != 0u)", "every other thread writes the same"),
+    ("guess_tokens.wgsl", "if (t == 1u)", "another thread does the same"),
     # Unrolled once too often, behind a guard.
     ("batch_norm.wgsl", "THREADS + 1) / THREADS", "vectors beyond the row are guarded"),
     ("batch_norm.wgsl", "#define VECS (WIDTH * 4", "vectors beyond the row are guarded"),

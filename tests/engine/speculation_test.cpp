@@ -3,6 +3,7 @@
 #include "engine/speculation.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "engine/access.h"
 #include "engine/engines.h"
@@ -250,6 +251,58 @@ TEST(Speculation, AGpuChecksGuessesByItselfAndSaysTheSame) {
   EXPECT_GT(guessed_drawn, 0u);
 }
 
+// Where checks have no room left before the context's end, single tokens fill it.
+TEST(Speculation, AGpuGuessesUpToTheContextsEnd) {
+  auto engine = Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
+                             {.backend = "gpu", .threads = 2, .context = 230});
+  if (!engine) GTEST_SKIP() << engine.error().message;
+  GenerateOptions options = just(300);
+  options.speculate = 0;
+  const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
+  const auto plain = engine->generate(prompt, options);
+  options.speculate = 15;
+  const auto guessing = engine->generate(prompt, options);
+  ASSERT_TRUE(plain && guessing);
+  EXPECT_EQ(plain->stop_reason, StopReason::kContextEnd);
+  EXPECT_EQ(guessing->stop_reason, StopReason::kContextEnd);
+  EXPECT_EQ(guessing->ids, plain->ids);
+  EXPECT_GT(guessing->timings.guessed_right, 50u);
+}
+
+// A call that begins meanwhile has its turns, and both say what they say alone.
+TEST(Speculation, AGpuThatGuessesLetsOthersJoin) {
+  auto engine = Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
+                             {.backend = "gpu", .threads = 2, .context = 512, .sequences = 2});
+  if (!engine) GTEST_SKIP() << engine.error().message;
+  GenerateOptions options = just(300), others = just(20);
+  options.speculate = 0;
+  const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9}, other_prompt = {3, 1, 4, 1, 5, 9};
+  const auto plain = engine->generate(prompt, options), other_plain = engine->generate(other_prompt, others);
+  options.speculate = 8;
+  auto first = engine->new_sequence(), second = engine->new_sequence();
+  ASSERT_TRUE(plain && other_plain && first && second);
+  Ids said;
+  std::thread other;
+  std::size_t tokens = 0;
+  Callbacks callbacks;
+  callbacks.on_token = [&](TokenId, const TokenLogprobs*) {
+    if (++tokens == 150) {
+      other = std::thread([&] {
+        const auto result = second->generate(other_prompt, others);
+        EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message);
+        if (result) said = result->ids;
+      });
+    }
+    return true;
+  };
+  const auto guessing = first->generate(prompt, options, callbacks);
+  if (other.joinable()) other.join();
+  ASSERT_TRUE(guessing) << guessing.error().message;
+  EXPECT_EQ(guessing->ids, plain->ids);
+  EXPECT_EQ(said, other_plain->ids);
+  EXPECT_GT(guessing->timings.guessed_right, 50u);
+}
+
 // Driver's errors come in kernels of one kind: here the sums of tokens that follow one another are lost.
 TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
   const auto load = [] {
@@ -277,6 +330,35 @@ TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
   EXPECT_TRUE(std::ranges::any_of(notes, [](const Fallback& note) {
     return note.why.find("otherwise than one by one") != std::string::npos;
   }));
+}
+// Its own guesses may be wrong, too: here it goes on a token further than it may.
+TEST(Speculation, AGpuThatGoesOnWronglyIsFoundOut) {
+  const auto load = [] {
+    return Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
+                        {.backend = "gpu", .threads = 2, .context = 512});
+  };
+  auto right = load();
+  if (!right) GTEST_SKIP() << right.error().message;
+  GenerateOptions options = just(200);
+  options.speculate = 0;
+  const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
+  const auto plain = right->generate(prompt, options);
+  const gpu::testing::Broken broken("guess_tokens.wgsl", "  newest = last;", "  newest = last + 1u;");
+  auto wrong = load();
+  ASSERT_TRUE(plain && wrong);
+  options.speculate = 8;
+  for (int call = 0; call < 2; ++call) {
+    const auto said = wrong->generate(prompt, options);
+    ASSERT_TRUE(said) << said.error().message;
+    EXPECT_EQ(said->ids, plain->ids);
+    EXPECT_LE(said->timings.guessed_tokens, call == 0 ? 8u : 0u);
+  }
+  const auto& notes = EngineAccess::loaded(*wrong).backend->fallbacks();
+  EXPECT_EQ(std::ranges::count_if(notes,
+                                  [](const Fallback& note) {
+                                    return note.why.find("went on with other tokens") != std::string::npos;
+                                  }),
+            1);
 }
 #endif
 
@@ -319,6 +401,33 @@ TEST(Pace, AnInterruptionDoesNotSwitchItOffForGood) {
   for (; pace.guesses(kLong) == 0 && steps < 1000; ++steps) pace.took(1, 0.1);
   EXPECT_GE(steps, 100u) << "a trial costs, so it is rare";
   EXPECT_LT(steps, 1000u);
+}
+
+// --- when checks do not pay any more
+
+TEST(Speculation, ChecksThatBringLittleNowAndThenGoOn) {
+  constexpr std::size_t kSize = 16;
+  const auto speculation = [](std::size_t asked) {
+    Speculation made(asked, 100, Pace::kOneSize);
+    made.took(1, 0.1);
+    made.begin_checks(kSize);
+    return made;
+  };
+  const auto checks_until_tired = [](Speculation& made, std::size_t tokens) {
+    std::size_t checks = 0;
+    for (; !made.tires() && checks < 50; ++checks) made.brought(tokens, 0.4);
+    return checks;
+  };
+  Speculation cheap = speculation(0);
+  EXPECT_EQ(checks_until_tired(cheap, 5), 50u) << "five tokens take 0.5 s one by one";
+  EXPECT_GE(checks_until_tired(cheap, 1), 1u) << "one that brings little is no reason";
+  Speculation wrong = speculation(0);
+  const std::size_t checks = checks_until_tired(wrong, 1);
+  EXPECT_GE(checks, 2u);
+  EXPECT_LE(checks, 4u) << "but some are";
+  Speculation asked = speculation(kSize - 1);
+  EXPECT_EQ(checks_until_tired(asked, 2), 50u) << "a number that was asked for does not hang on times";
+  EXPECT_LE(checks_until_tired(asked, 1), 10u);
 }
 
 }  // namespace

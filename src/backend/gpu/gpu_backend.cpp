@@ -13,6 +13,7 @@
 #include "backend/gpu/context.h"
 #include "backend/gpu/gpu_cache.h"
 #include "backend/gpu/guess_check.h"
+#include "backend/gpu/guess_runner.h"
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/sequences_runner.h"
 #include "backend/gpu/stopwatch.h"
@@ -145,24 +146,55 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       return fail(ErrorCode::kUsage, "A sequence is being continued already.");
     if (!can_continue(*continuation.sampling))
       return fail(ErrorCode::kUnsupported, "The gpu backend does not sample with these options by itself.");
+    if (!continuation.guesses.empty()) return guess_sequence(continuation);
     DOPPLER_ASSIGN(const StepInput input, first_step_of(continuation));
     wanted_.clear();
     DOPPLER_TRY(write_step(input));
     return runner_->begin(continuation, lengths_[continuation.slot]);
   }
 
+  Status guess_sequence(const Continuation& c) {
+    const std::size_t rows = 1 + c.guesses.size();
+    if (!can_guess(*c.sampling, c.guesses.size()) || c.tap != nullptr) {
+      return fail(
+          ErrorCode::kUnsupported,
+          "The gpu backend does not guess so many tokens by itself, with these options, or with a tap.");
+    }
+    DOPPLER_ASSIGN(StepInput input, first_step_of(c));
+    if (c.history.size() != lengths_[c.slot] + 1)
+      return fail(ErrorCode::kUsage, "A sequence that is guessed ahead needs all its tokens.");
+    for (std::size_t i = 0; i + 1 < rows; ++i)
+      input.add(c.guesses[i], lengths_[c.slot] + i + 1, c.slot, true);
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
+    DOPPLER_TRY(prepare_check(rows, *c.sampling));
+    wanted_.resize(rows);
+    std::iota(wanted_.begin(), wanted_.end(), 0u);
+    DOPPLER_TRY(write_step(input, static_cast<std::uint32_t>(c.pad_id)));
+    DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
+    return guesser_->begin(c, lengths_[c.slot]);
+  }
+
   Result<std::span<const TokenId>> next_tokens() override {
     if (!is_continuing()) return fail(ErrorCode::kUsage, "No sequence is being continued.");
-    return runner_->next_tokens();
+    return is_guessing() ? guesser_->next_tokens(*checker_) : runner_->next_tokens();
   }
 
   bool wind_down() override {
-    if (is_continuing()) runner_->wind_down();
+    if (is_guessing()) {
+      guesser_->wind_down();
+    } else if (is_continuing()) {
+      runner_->wind_down();
+    }
     return is_continuing();
   }
 
   bool can_check(const GenerateOptions& sampling) override {
     return rows_that_agree() > 1 && can_continue(sampling);
+  }
+
+  bool can_guess(const GenerateOptions& sampling, std::size_t guesses) override {
+    return guesses > 0 && guesses < rows_that_agree() && TokenRunner::is_greedy(sampling) &&
+           GuessRunner::most_flights(options(), guesses + 1) > 0 && can_continue(sampling);
   }
 
   Status prepare_check(std::size_t tokens, const GenerateOptions& sampling) override {
@@ -171,7 +203,10 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     }
     Status prepared = checker_->prepare(tokens, sampling);
     remember_checks();  // of kernels made for it
-    return prepared;
+    DOPPLER_TRY(prepared);
+    if (!can_guess(sampling, tokens - 1) || (guesser_ && guesser_->rows() == tokens)) return {};
+    DOPPLER_ASSIGN(guesser_, GuessRunner::create(context_, *checker_, static_cast<std::uint32_t>(tokens)));
+    return {};
   }
 
   Result<std::span<const TokenId>> check(const StepInput& input, const Continuation& first) override {
@@ -188,7 +223,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
 
   Status stop_sequence(std::uint64_t length) override {
     if (!is_continuing()) return fail(ErrorCode::kUsage, "No sequence is being continued.");
-    DOPPLER_ASSIGN(const TokenRunner::Ended ended, runner_->end(length));
+    DOPPLER_ASSIGN(const TokenRunner::Ended ended,
+                   is_guessing() ? guesser_->end(length) : runner_->end(length));
     lengths_.keep(ended.slot, ended.length, ended.written);
     return {};
   }
@@ -434,7 +470,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return pieces;
   }
 
-  bool is_continuing() const { return runner_ && runner_->is_continuing(); }
+  bool is_guessing() const { return guesser_ && guesser_->is_continuing(); }
+  bool is_continuing() const { return is_guessing() || (runner_ && runner_->is_continuing()); }
 
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
@@ -818,6 +855,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   std::optional<TokenRunner> runner_;
   std::optional<SequencesRunner> sequences_;  // made when the first joins
   std::optional<GuessCheck> checker_;         // made for the first check of guesses
+  std::optional<GuessRunner> guesser_;
   std::string why_no_runner_;
   std::vector<CheckedToken> expected_;  // of the check of single tokens
   double check_seconds_ = 0;            // that it took

@@ -29,6 +29,11 @@ Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) 
   return recorded;
 }
 
+void GuessCheck::record(Recorder& recorder, std::size_t tokens) const {
+  for (const FixedDispatch& dispatch : bodies_.at(tokens)) recorder.dispatch(dispatch);
+  recorder.dispatch(likeliest_.dispatch(static_cast<std::uint32_t>(tokens)));
+}
+
 Result<std::span<const TokenId>> GuessCheck::run(std::size_t tokens, const Continuation& c) {
   DOPPLER_TRY(prepare(tokens, *c.sampling));
   if (TokenRunner::is_greedy(*c.sampling)) return run_greedy(tokens);
@@ -49,8 +54,7 @@ Result<std::span<const TokenId>> GuessCheck::run(std::size_t tokens, const Conti
 Result<std::span<const TokenId>> GuessCheck::run_greedy(std::size_t tokens) {
   const std::uint64_t bytes = tokens * likeliest_.row_bytes();
   Recorder recorder(*context_->device);
-  for (const FixedDispatch& dispatch : bodies_[tokens]) recorder.dispatch(dispatch);
-  recorder.dispatch(likeliest_.dispatch(static_cast<std::uint32_t>(tokens)));
+  record(recorder, tokens);
   recorder.copy(likeliest_.candidates(), 0, back_, 0, bytes);
   DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
   chosen_.clear();

@@ -19,6 +19,9 @@ class GuessCheck {
 
   // Makes what steps of so many tokens, with these options, need.
   Status prepare(std::size_t tokens, const GenerateOptions& sampling);
+  // A step of so many tokens, prepared for the likeliest; what they are stands in likeliest().candidates().
+  void record(Recorder& recorder, std::size_t tokens) const;
+  const LikeliestRows& likeliest() const { return likeliest_; }
   // The buffer `step` has the tokens. `continuation`: of the first one, as if it went on alone. Valid until
   // the next call.
   Result<std::span<const TokenId>> run(std::size_t tokens, const Continuation& continuation);

@@ -66,6 +66,7 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"head.wgsl", -1, -1, "norm, head"},
     {"next_token.wgsl", -1, -1, "next token"},
     {"next_tokens.wgsl", -1, -1, "next token of each sequence"},
+    {"guess_tokens.wgsl", -1, -1, "tokens that were right, and the next guesses"},
 });
 
 constexpr std::string_view kInHalves =
