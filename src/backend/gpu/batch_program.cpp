@@ -120,15 +120,11 @@ Result<const std::vector<Dispatch>*> BatchProgram::dispatches(Context& context, 
 }
 
 Status BatchProgram::record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
-                            const StepShape& step, const Tap* tap, std::size_t compiled_end) {
+                            const StepShape& step, const Tap* tap, std::size_t made_end) {
   DOPPLER_TRY(check_halves(context, step));
-  bool compiled = false;
   for (std::size_t i = begin; i < end; ++i) {
     const Variant variant = variant_of(context, i, step, tap);
-    if (!compiled && !made_.contains(variant)) {
-      DOPPLER_TRY(compile(context, i, std::max(end, compiled_end), step, tap));
-      compiled = true;
-    }
+    if (!made_.contains(variant)) DOPPLER_TRY(make_all(context, i, std::max(end, made_end), step, tap));
     DOPPLER_ASSIGN(const auto* list, dispatches(context, variant));
     record_all(recorder, *list, step);
   }
@@ -146,10 +142,13 @@ Result<std::vector<KernelSource>> BatchProgram::missing(Context& context, std::s
   return sources;
 }
 
-Status BatchProgram::compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step,
-                             const Tap* tap) {
+Status BatchProgram::make_all(Context& context, std::size_t begin, std::size_t end, const StepShape& step,
+                              const Tap* tap) {
   DOPPLER_ASSIGN(const std::vector<KernelSource> sources, missing(context, begin, end, step, tap));
-  return context.kernels.prepare(sources, context.pool);
+  DOPPLER_TRY(context.kernels.prepare(sources, context.pool));
+  for (std::size_t i = begin; i < end; ++i)
+    DOPPLER_TRY(dispatches(context, variant_of(context, i, step, tap)));
+  return {};
 }
 
 Status BatchProgram::record_late_rows(Context& context, Recorder& recorder) {

@@ -67,9 +67,9 @@ class BatchProgram {
   static Result<BatchProgram> create(Context& context, std::uint32_t wanted_rows);
 
   // Records ops [begin, end) for a step. The stages that `tap` (may be null) wants are then in memory. Where
-  // a kernel is missing, all that ops up to `compiled_end` (0: end) lack are compiled with it.
+  // an op is not made yet, all up to `made_end` (0: end) are made with it.
   Status record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
-                const StepShape& step, const Tap* tap, std::size_t compiled_end = 0);
+                const StepShape& step, const Tap* tap, std::size_t made_end = 0);
   // The kernels that record() would have to compile for these ops.
   Result<std::vector<KernelSource>> missing(Context& context, std::size_t begin, std::size_t end,
                                             const StepShape& step, const Tap* tap);
@@ -117,8 +117,9 @@ class BatchProgram {
   bool reads_halves(ValueId id, const StepShape& step) const;
   // Checks the kernels of a step's products on tensor cores; where one is wrong, none is used.
   Status check_halves(Context& context, const StepShape& step);
-  // Compiles them at once, on all threads.
-  Status compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step, const Tap* tap);
+  // What these ops lack, with their kernels compiled at once, on all threads.
+  Status make_all(Context& context, std::size_t begin, std::size_t end, const StepShape& step,
+                  const Tap* tap);
 
   ValueBuffers values_;
   BatchGroups groups_;

@@ -33,11 +33,30 @@ std::uint32_t two_halves(std::uint16_t low, std::uint16_t high) {
 // bit.
 constexpr std::uint32_t kToSigned = 0x88888888;
 
+constexpr std::uint64_t kLowNibbles = 0x0f0f0f0f0f0f0f0f;
+
+std::uint64_t load_eight(const std::uint8_t* bytes) {
+  std::uint64_t word;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
 void put_nibbles(const std::uint8_t (&codes)[32], std::uint32_t* out) {
-  std::uint8_t bytes[16];
-  for (std::size_t i = 0; i < 16; ++i)
-    bytes[i] = static_cast<std::uint8_t>((codes[i] & 15) | (codes[i + 16] & 15) << 4);
-  std::memcpy(out, bytes, sizeof(bytes));
+  for (std::size_t i = 0; i < 16; i += 8) {
+    const std::uint64_t low = load_eight(codes + i) & kLowNibbles,
+                        high = load_eight(codes + i + 16) & kLowNibbles, both = low | high << 4;
+    std::memcpy(out + i / 4, &both, sizeof(both));
+  }
+}
+
+// The same of 32 bytes' low or high nibbles.
+void fold_nibbles(const std::uint8_t* bytes, bool high, std::uint32_t* out) {
+  for (std::size_t i = 0; i < 16; i += 8) {
+    const std::uint64_t a = load_eight(bytes + i), b = load_eight(bytes + i + 16);
+    const std::uint64_t both =
+        high ? (a >> 4 & kLowNibbles) | (b & ~kLowNibbles) : (a & kLowNibbles) | (b & kLowNibbles) << 4;
+    std::memcpy(out + i / 4, &both, sizeof(both));
+  }
 }
 
 void pack_q4_0(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
@@ -56,58 +75,49 @@ void pack_q4_1(const std::byte* row, std::size_t unit, std::uint32_t* codes, std
   scales[1] = two_halves(a.m, b.m);
 }
 
-// The 32 codes of a block in two's complement: the nibbles of four words of `codes`, and in one word of
-// `signs` bit 8 m + j for byte m of the word j of codes, those of high nibbles counting on from 4.
-void put_signed_five(const std::int8_t (&values)[32], std::uint32_t* codes, std::uint32_t* signs) {
-  std::uint8_t nibbles[32];
+// For bits 0 to 7 of a byte where they go in a word of signs, of which bit 8 m + j belongs to byte m of the
+// word j of codes: from j = 0 on.
+constexpr auto kSpreadBits = [] {
+  std::array<std::uint32_t, 256> spread{};
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    for (unsigned i = 0; i < 8; ++i) spread[byte] |= (byte >> i & 1u) << (8 * (i % 4) + i / 4);
+  }
+  return spread;
+}();
+
+// The 32 codes of a block in two's complement: the nibbles of four words of `codes`, which are the type's
+// own, and in one word of `signs` bit 8 m + j for byte m of the word j of codes, those of high nibbles
+// counting on from 4. A code less 16 is negative where its fifth bit is not set.
+void put_signed_five(const BlockQ5_0& block, std::uint32_t* codes, std::uint32_t* signs) {
+  std::memcpy(codes, block.qs, sizeof(block.qs));
   *signs = 0;
-  for (unsigned i = 0; i < 32; ++i) {
-    nibbles[i] = static_cast<std::uint8_t>(values[i]) & 15;
-    if (values[i] < 0) *signs |= 1u << (8 * (i % 4) + i / 4);
-  }
-  put_nibbles(nibbles, codes);
+  for (std::size_t b = 0; b < 4; ++b)
+    *signs |= kSpreadBits[static_cast<std::uint8_t>(~block.qh[b])] << (2 * b);
 }
 
-// The same of 6 bits: in each word of `highs` the two bits above the nibbles of 16 values, those of byte m of
-// word k from bit 8 m + 2 k on.
-void put_signed_six(const std::int8_t (&values)[32], std::uint32_t* codes, std::uint32_t* highs) {
-  std::uint8_t nibbles[32];
-  highs[0] = highs[1] = 0;
-  for (unsigned i = 0; i < 32; ++i) {
-    nibbles[i] = static_cast<std::uint8_t>(values[i]) & 15;
-    const std::uint32_t high = static_cast<std::uint8_t>(values[i]) >> 4 & 3;
-    highs[i / 16] |= high << (8 * (i % 4) + 2 * (i % 16 / 4));
-  }
-  put_nibbles(nibbles, codes);
-}
-
-// The 32 codes 0..31 of a block of 5 bits, less `offset`.
-template <typename Block>
-void read_five_bits(const Block& block, int offset, std::int8_t (&codes)[32]) {
+// The 32 codes 0..31 of a block of 5 bits.
+void read_five_bits(const BlockQ5_1& block, std::uint8_t (&codes)[32]) {
   std::uint32_t high;
   std::memcpy(&high, block.qh, sizeof(high));
   for (unsigned i = 0; i < 16; ++i) {
-    codes[i] = static_cast<std::int8_t>(((block.qs[i] & 15) | (high >> i & 1) << 4) - offset);
-    codes[i + 16] = static_cast<std::int8_t>((block.qs[i] >> 4 | (high >> (i + 16) & 1) << 4) - offset);
+    codes[i] = static_cast<std::uint8_t>((block.qs[i] & 15) | (high >> i & 1) << 4);
+    codes[i + 16] = static_cast<std::uint8_t>(block.qs[i] >> 4 | (high >> (i + 16) & 1) << 4);
   }
 }
 
 void pack_q5_0(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
   const auto a = load_block<BlockQ5_0>(row, 2 * unit), b = load_block<BlockQ5_0>(row, 2 * unit + 1);
-  std::int8_t values[32];
-  read_five_bits(a, 16, values);
-  put_signed_five(values, codes, scales + 1);
-  read_five_bits(b, 16, values);
-  put_signed_five(values, codes + 4, scales + 2);
+  put_signed_five(a, codes, scales + 1);
+  put_signed_five(b, codes + 4, scales + 2);
   scales[0] = two_halves(a.d, b.d);
 }
 
 void pack_q5_1(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
   const auto a = load_block<BlockQ5_1>(row, 2 * unit), b = load_block<BlockQ5_1>(row, 2 * unit + 1);
-  std::int8_t values[32];
-  read_five_bits(a, 0, values);
+  std::uint8_t values[32];
+  read_five_bits(a, values);
   std::memcpy(codes, values, sizeof(values));
-  read_five_bits(b, 0, values);
+  read_five_bits(b, values);
   std::memcpy(codes + 8, values, sizeof(values));
   scales[0] = two_halves(a.d, b.d);
   scales[1] = two_halves(a.m, b.m);
@@ -187,12 +197,7 @@ void put_scales_32(const Block& block, std::size_t part, std::uint32_t* scales) 
 void pack_q4_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
   const auto block = load_block<BlockQ4_K>(row, unit / 4);
   const std::size_t part = unit % 4;
-  for (std::size_t b = 0; b < 2; ++b) {
-    std::uint8_t values[32];
-    for (std::size_t i = 0; i < 32; ++i)
-      values[i] = static_cast<std::uint8_t>(block.qs[32 * part + i] >> (4 * b) & 15);
-    put_nibbles(values, codes + 4 * b);
-  }
+  for (std::size_t b = 0; b < 2; ++b) fold_nibbles(block.qs + 32 * part, b == 1, codes + 4 * b);
   put_scales_32(block, part, scales);
 }
 
@@ -210,18 +215,26 @@ void pack_q5_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std
   put_scales_32(block, part, scales);
 }
 
+// Codes of 6 bits less 32, in two's complement: the nibbles are the type's own, and of the two bits above
+// them, which lie at `shift` of 32 bytes, the higher one is turned. In each word of `highs` those of 16
+// values, of byte m of word k from bit 8 m + 2 k on.
+void put_signed_highs(const std::uint8_t* bytes, std::size_t shift, std::uint32_t* highs) {
+  constexpr std::uint32_t kEachTwo = 0x03030303, kHigher = 0xaaaaaaaa;
+  for (std::size_t i = 0; i < 2; ++i) {
+    std::uint32_t words[4];
+    std::memcpy(words, bytes + 16 * i, sizeof(words));
+    highs[i] = kHigher;
+    for (std::size_t k = 0; k < 4; ++k) highs[i] ^= (words[k] >> shift & kEachTwo) << (2 * k);
+  }
+}
+
 void pack_q6_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
   const auto block = load_block<BlockQ6_K>(row, unit / 4);
   const std::size_t part = unit % 4, half = part / 2;
   for (std::size_t b = 0; b < 2; ++b) {
     const std::size_t k = 2 * (part % 2) + b;  // quarter of 32 values in the half of 128
-    std::int8_t values[32];
-    for (std::size_t i = 0; i < 32; ++i) {
-      const int low = block.ql[64 * half + 32 * (k % 2) + i] >> (4 * (k / 2)) & 15;
-      const int high = block.qh[32 * half + i] >> (2 * k) & 3;
-      values[i] = static_cast<std::int8_t>((low | high << 4) - 32);
-    }
-    put_signed_six(values, codes + 4 * b, scales + 2 + 2 * b);
+    fold_nibbles(block.ql + 64 * half + 32 * (k % 2), k / 2 == 1, codes + 4 * b);
+    put_signed_highs(block.qh + 32 * half, 2 * k, scales + 2 + 2 * b);
   }
   std::memcpy(scales, block.scales + 4 * part, 4);
   scales[1] = block.d;
