@@ -16,7 +16,8 @@ using namespace testing;
 // A shader's file and values.
 using Source = std::pair<std::string, gpu::ShaderValues>;
 
-// The kernels that loading and running a model asks for: a prompt, single tokens, and tokens drawn by chance.
+// The kernels that loading and running a model asks for: a prompt, single tokens, tokens drawn by chance, and
+// guesses.
 class Collected {
  public:
   Collected() {
@@ -54,6 +55,9 @@ class Collected {
     for (const std::uint32_t slot : {0u, 1u})
       ASSERT_OK(backend->continuer()->join({.slot = slot, .id = 1, .most = 1, .sampling = &greedy}));
     ASSERT_OK(backend->continuer()->tokens_of_all());
+    constexpr std::size_t kChecked = 16;  // with the guesses of a check
+    if (backend->rows_that_agree() < kChecked) return;
+    ASSERT_OK(backend->continuer()->prepare_check(kChecked, greedy));
   }
   const std::set<Source>& sources() const { return sources_; }
 
