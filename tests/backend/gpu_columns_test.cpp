@@ -115,6 +115,8 @@ class ColumnProducts : public BatchKernels {
     EXPECT_EQ(wrong, 0u);
     return got;
   }
+
+  static void check_gated(DType dtype, const ColumnsShape& shape, const Asked& asked);
 };
 
 TEST_F(ColumnProducts, OfEveryFormat) {
@@ -127,6 +129,8 @@ TEST_F(ColumnProducts, OfEveryFormat) {
 TEST_F(ColumnProducts, OfFloatActivations) {
   for (const DType dtype : kFloatTypes)
     check(dtype, {8, 2, 3, 1}, {.width = 352, .columns = 2, .eight_bits = false});
+  // The second of two threads has units behind the row.
+  check(DType::kBF16, {8, 2, 4, 1}, {.width = 352, .columns = 2, .eight_bits = false});
   check(DType::kQ4_0, {8, 2, 3, 1}, {.width = 352, .columns = 2, .eight_bits = false});
 }
 
@@ -196,6 +200,113 @@ TEST_F(ColumnProducts, OfGateAndUpLeaveBlocks) {
   EXPECT_EQ(difference(DType::kQ4_0, 96, 1, {32, 1, 1, 2}, 8, 0, 1), "");  // fewer threads than words
   EXPECT_EQ(difference(DType::kQ4_K, 32, 4, {32, 4, 1, 2}, 2, 0, 2), "");
   EXPECT_EQ(difference(DType::kQ4_0, 96, 3, {16, 3, 1, 4}, 4, 1, 0), "");  // two rows of each
+}
+
+// The same in every workgroup, with rows that end in the middle of a block, columns that no token has, and
+// results as floats besides; nothing else is written. The activation is x itself.
+void ColumnProducts::check_gated(DType dtype, const ColumnsShape& shape, const Asked& asked) {
+  const auto [tokens, rows, width, columns, with_bias, eight_bits] = asked;
+  SCOPED_TRACE(fmt::format("{} {} tokens, {} rows, {} columns, {} x {} x {} x {}", dtype_info(dtype).name,
+                           tokens, rows, columns, shape.rows, shape.lanes, shape.units, shape.sets));
+  const Matrix w(dtype, 2 * rows, width);
+  ThreadPool pool(1);
+  const TensorView* const views[] = {&w.view};
+  ASSERT_OK_AND_ASSIGN(const GpuMatrix matrix,
+                       upload_matrix(*device_, pool, views, device_->limits().binding_bytes));
+  std::vector<std::uint32_t> x_codes;
+  std::vector<float> x_scales;
+  const std::size_t padded = std::size_t{matrix.units} * 64;
+  const std::vector<double> x = blocks(tokens, padded, x_codes, x_scales);
+  ASSERT_EQ(padded, width);
+  const std::vector<float> bias = random_floats(2 * rows, 1, 3);
+  const std::size_t stride = (rows + 9) / 4 * 4, offset = 3, floats = tokens * stride,
+                    out_units = (rows + 63) / 64 + 1, words = tokens * out_units * 16,
+                    scales = tokens * out_units * 4;
+  const Buffer out = guarded(floats), out8 = guarded(words), outs = guarded(scales);
+  ShaderValues values = {{"R", shape.rows},
+                         {"LANES", shape.lanes},
+                         {"UNITS", shape.units},
+                         {"SETS", shape.sets},
+                         {"COLUMNS", columns},
+                         {"ROWS", static_cast<std::int64_t>(rows)},
+                         {"EPI", 1},
+                         {"EMIT_ACT", 1},
+                         {"ACT", 1},
+                         {"COUNT", 0},
+                         {"BIAS", with_bias ? 1 : 0},
+                         {"ACTIVATION", 7},
+                         {"OUT_UNITS", static_cast<std::int64_t>(out_units)},
+                         {"OUT_STRIDE", static_cast<std::int64_t>(stride)},
+                         {"OUT_OFFSET", static_cast<std::int64_t>(offset)}};
+  add_format(values, matrix);
+  std::vector<Bound> buffers = {
+      {"step", upload(std::vector<std::uint32_t>{static_cast<std::uint32_t>(tokens)})},
+      {"codes", matrix.shards[0].codes},
+      {"scales", matrix.shards[0].scales},
+      {"x8", upload(x_codes)},
+      {"xs", upload(x_scales)},
+      within("out", out, floats),
+      within("out8", out8, words),
+      within("outs", outs, scales)};
+  if (with_bias) buffers.push_back({"bias", upload(bias)});
+  const std::size_t here = shape.results(true), groups = (rows + here - 1) / here;
+  run("gemv_columns.wgsl", values, buffers,
+      {static_cast<std::uint32_t>(groups), static_cast<std::uint32_t>((tokens + columns - 1) / columns), 1});
+  const std::vector<float> got = read(out, floats), got8 = read(out8, words), got_scales = read(outs, scales);
+  const auto is_guard = [](float value) { return std::bit_cast<std::uint32_t>(value) == kGuard; };
+
+  const std::vector<Expected> sums = multiply(x, w.values, tokens, 2 * rows, width);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < floats; ++i) {
+    const std::size_t token = i / stride, row = i % stride - offset;  // wraps around before the first
+    if (row >= rows) {
+      wrong += is_guard(got[i]) ? 0 : 1;
+      continue;
+    }
+    const Expected &gate = sums[token * 2 * rows + row], &up = sums[token * 2 * rows + rows + row];
+    const double g = gate.sum + (with_bias ? bias[row] : 0), u = up.sum + (with_bias ? bias[rows + row] : 0);
+    const double g_error = 3e-6 * gate.magnitude + 1e-6, u_error = 3e-6 * up.magnitude + 1e-6;
+    wrong += std::abs(got[i] - g * u) <= std::abs(g) * u_error + std::abs(u) * g_error + g_error * u_error +
+                                             1e-6 * std::abs(g * u)
+                 ? 0
+                 : 1;
+  }
+  EXPECT_EQ(wrong, 0u) << "of the results";
+
+  // Blocks of what was stored as floats, with zeros behind the last row.
+  for (std::size_t token = 0; token < tokens; ++token) {
+    for (std::size_t block = 0; block < out_units * 2; ++block) {
+      const std::size_t word = token * out_units * 16 + block * 8,
+                        scale = (token * out_units * 2 + block) * 2;
+      if (block >= groups * here / 32) {
+        for (std::size_t i = 0; i < 8; ++i) EXPECT_TRUE(is_guard(got8[word + i])) << "word " << word + i;
+        EXPECT_TRUE(is_guard(got_scales[scale]) && is_guard(got_scales[scale + 1])) << "scale " << scale;
+        continue;
+      }
+      const auto result = [&](std::size_t i) {
+        const std::size_t row = block * 32 + i;
+        return row < rows ? got[token * stride + offset + row] : 0.0f;
+      };
+      float most = 0;
+      for (std::size_t i = 0; i < 32; ++i) most = std::max(most, std::abs(result(i)));
+      int sum = 0;
+      for (std::size_t i = 0; i < 32; ++i) {
+        const auto four = std::bit_cast<std::uint32_t>(got8[word + i / 4]);
+        const int code = static_cast<std::int8_t>(four >> (8 * (i % 4)) & 255);
+        sum += code;
+        EXPECT_NEAR(code, result(i) * 127 / most, 0.5001) << "token " << token << ", row " << block * 32 + i;
+      }
+      EXPECT_NEAR(got_scales[scale], most / 127, 1e-6 * most);
+      EXPECT_NEAR(got_scales[scale + 1], most / 127 * static_cast<float>(sum), 1e-5 * most * 32);
+    }
+  }
+}
+
+TEST_F(ColumnProducts, OfGateAndUpInEveryWorkgroup) {
+  check_gated(DType::kQ4_0, {32, 2, 3, 2}, {.rows = 96, .width = 384, .columns = 4, .bias = true});
+  check_gated(DType::kQ4_0, {16, 3, 2, 4}, {.tokens = 7, .rows = 80, .width = 384, .columns = 4});
+  check_gated(DType::kQ4_K, {32, 3, 2, 2}, {.tokens = 3, .rows = 80, .width = 256, .columns = 2});
+  check_gated(DType::kQ8_0, {32, 1, 5, 2}, {.tokens = 2, .rows = 64, .width = 320, .columns = 8});
 }
 
 // Every shape that is chosen for the published models' matrices can be run, and covers its row.
