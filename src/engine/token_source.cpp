@@ -91,12 +91,18 @@ Status TokenSource::leave_continuation() {
   return session_.end_continuation();
 }
 
-// Whether the backend now generates by itself, with guesses of its own where nobody else wants to join.
-Result<bool> TokenSource::begin_guessing(std::span<const TokenId> history, std::size_t drawn) {
+// Whether the backend checks guesses rightly. Where it can, it then continues with guesses of its own, if
+// nobody else wants to join.
+Result<bool> TokenSource::begin_checks(std::span<const TokenId> history, std::size_t drawn) {
+  DOPPLER_ASSIGN(const bool rightly, session_.checks_rightly(history, options_, drawn, pad_id_));
+  if (!rightly) {
+    speculation_.reset();
+    return false;
+  }
   const auto guesses = speculation_->draft(most_guesses(history, drawn));
   if (guesses.size() < kLeastChecked || guesses.size() + 1 != prepared_ ||
       !session_.backend().continuer()->can_guess(options_, guesses.size()))
-    return false;
+    return true;
   DOPPLER_TRY(session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_,
                                           stops_, guesses));
   speculation_->begin_checks(1 + guesses.size());
@@ -117,20 +123,12 @@ Result<bool> TokenSource::continues(std::span<const TokenId> history, std::size_
       DOPPLER_TRY(session_.wind_down());
     }
     if (!ends_ || session_.more() > 0) return true;
-    const bool guessed = guessing_;
+    goes_on = !guessing_;
     DOPPLER_TRY(leave_continuation());
-    if (guessed) {
-      goes_on = false;
-    } else {
-      count_anew();
-      if (checks_) {
-        DOPPLER_ASSIGN(goes_on, session_.checks_rightly(history, options_, drawn, pad_id_));
-        if (!goes_on) speculation_.reset();
-      }
-      if (checks_ && goes_on) {
-        DOPPLER_ASSIGN(const bool begun, begin_guessing(history, drawn));
-        if (begun) return true;
-      }
+    if (goes_on) count_anew();
+    if (goes_on && checks_) {
+      DOPPLER_ASSIGN(goes_on, begin_checks(history, drawn));
+      if (continues_) return true;
     }
   }
   const bool guesses = speculation_ && session_.is_alone();

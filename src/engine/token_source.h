@@ -50,7 +50,7 @@ class TokenSource {
   void count_anew() { counted_ = 0, seconds_ = 0; }
   bool is_to_end(std::size_t drawn);
   Status leave_continuation();
-  Result<bool> begin_guessing(std::span<const TokenId> history, std::size_t drawn);
+  Result<bool> begin_checks(std::span<const TokenId> history, std::size_t drawn);
   Result<TokenId> next_by_itself();
   Result<TokenId> next_guessed();
   Result<TokenId> step(std::span<const TokenId> history, std::size_t drawn);

@@ -23,6 +23,19 @@ class ColumnProducts : public BatchKernels {
     bool bias = false, eight_bits = true;
   };
 
+  // What the kernel's text takes of a cut and a product, whatever it does with the sums.
+  static ShaderValues values_of(const ColumnsShape& shape, const Asked& asked) {
+    return {{"R", shape.rows},
+            {"LANES", shape.lanes},
+            {"UNITS", shape.units},
+            {"SETS", shape.sets},
+            {"COLUMNS", asked.columns},
+            {"ROWS", static_cast<std::int64_t>(asked.rows)},
+            {"ACT", asked.eight_bits ? 1 : 0},
+            {"COUNT", 0},
+            {"BIAS", asked.bias ? 1 : 0}};
+  }
+
   // Activations in blocks of 32 as quantise.wgsl leaves them, random, for as many tokens as are there.
   static std::vector<double> blocks(std::size_t tokens, std::size_t padded, std::vector<std::uint32_t>& codes,
                                     std::vector<float>& scales) {
@@ -60,19 +73,11 @@ class ColumnProducts : public BatchKernels {
     const std::vector<float> bias = random_floats(rows, 1, 3);
     const Buffer out = guarded(floats), bias_buffer = upload(bias),
                  step = upload(std::vector<std::uint32_t>{static_cast<std::uint32_t>(tokens)});
-    ShaderValues values = {{"R", shape.rows},
-                           {"LANES", shape.lanes},
-                           {"UNITS", shape.units},
-                           {"SETS", shape.sets},
-                           {"COLUMNS", columns},
-                           {"ROWS", static_cast<std::int64_t>(rows)},
-                           {"EPI", 0},
-                           {"EMIT_ACT", 0},
-                           {"ACT", eight_bits ? 1 : 0},
-                           {"COUNT", 0},
-                           {"BIAS", with_bias ? 1 : 0},
-                           {"OUT_STRIDE", static_cast<std::int64_t>(stride)},
-                           {"OUT_OFFSET", static_cast<std::int64_t>(offset)}};
+    ShaderValues values = values_of(shape, asked);
+    values.merge(ShaderValues{{"EPI", 0},
+                              {"EMIT_ACT", 0},
+                              {"OUT_STRIDE", static_cast<std::int64_t>(stride)},
+                              {"OUT_OFFSET", static_cast<std::int64_t>(offset)}});
     add_format(values, *matrix);
     std::vector<Bound> buffers = {
         {"step", step}, {"codes", matrix->shards[0].codes}, within("out", out, floats)};
@@ -171,24 +176,17 @@ TEST_F(ColumnProducts, AddInOneOrder) {
 // Gate, up and activation in one, in blocks of 8 bits: against the self-check's plain loops.
 TEST_F(ColumnProducts, OfGateAndUpLeaveBlocks) {
   const auto difference = [](DType dtype, std::int64_t rows, std::int64_t units, const ColumnsShape& shape,
-                             std::int64_t columns, std::int64_t bias, std::int64_t activation) {
+                             std::uint32_t columns, bool bias, std::int64_t activation) {
     const WeightFormat format = format_of(dtype);
-    const ShaderValues values = {{"R", shape.rows},
-                                 {"LANES", shape.lanes},
-                                 {"UNITS", shape.units},
-                                 {"SETS", shape.sets},
-                                 {"COLUMNS", columns},
-                                 {"ROWS", rows},
-                                 {"EPI", 1},
-                                 {"EMIT_ACT", 0},
-                                 {"ACT", 1},
-                                 {"COUNT", 0},
-                                 {"BIAS", bias},
-                                 {"OUT_UNITS", (rows + 63) / 64},
-                                 {"ACTIVATION", activation},
-                                 {"FORM", static_cast<std::int64_t>(format.codes)},
-                                 {"SCALES", static_cast<std::int64_t>(format.scales)},
-                                 {"UNITS_K", units}};
+    ShaderValues values =
+        values_of(shape, {.rows = static_cast<std::size_t>(rows), .columns = columns, .bias = bias});
+    values.merge(ShaderValues{{"EPI", 1},
+                              {"EMIT_ACT", 0},
+                              {"OUT_UNITS", (rows + 63) / 64},
+                              {"ACTIVATION", activation},
+                              {"FORM", static_cast<std::int64_t>(format.codes)},
+                              {"SCALES", static_cast<std::int64_t>(format.scales)},
+                              {"UNITS_K", units}});
     EXPECT_TRUE(can_check("gemv_columns.wgsl", values));
     auto kernel = Kernel::create(*device_, "gemv_columns.wgsl", values);
     EXPECT_TRUE(kernel.has_value()) << (kernel ? "" : kernel.error().message);
@@ -196,10 +194,10 @@ TEST_F(ColumnProducts, OfGateAndUpLeaveBlocks) {
     EXPECT_TRUE(found.has_value()) << (found ? "" : found.error().message);
     return found ? *found : "";
   };
-  EXPECT_EQ(difference(DType::kQ4_0, 64, 5, {32, 2, 3, 2}, 4, 1, 0), "");
-  EXPECT_EQ(difference(DType::kQ4_0, 96, 1, {32, 1, 1, 2}, 8, 0, 1), "");  // fewer threads than words
-  EXPECT_EQ(difference(DType::kQ4_K, 32, 4, {32, 4, 1, 2}, 2, 0, 2), "");
-  EXPECT_EQ(difference(DType::kQ4_0, 96, 3, {16, 3, 1, 4}, 4, 1, 0), "");  // two rows of each
+  EXPECT_EQ(difference(DType::kQ4_0, 64, 5, {32, 2, 3, 2}, 4, true, 0), "");
+  EXPECT_EQ(difference(DType::kQ4_0, 96, 1, {32, 1, 1, 2}, 8, false, 1), "");  // fewer threads than words
+  EXPECT_EQ(difference(DType::kQ4_K, 32, 4, {32, 4, 1, 2}, 2, false, 2), "");
+  EXPECT_EQ(difference(DType::kQ4_0, 96, 3, {16, 3, 1, 4}, 4, true, 0), "");  // two rows of each
 }
 
 // The same in every workgroup, with rows that end in the middle of a block, columns that no token has, and
@@ -223,21 +221,13 @@ void ColumnProducts::check_gated(DType dtype, const ColumnsShape& shape, const A
                     out_units = (rows + 63) / 64 + 1, words = tokens * out_units * 16,
                     scales = tokens * out_units * 4;
   const Buffer out = guarded(floats), out8 = guarded(words), outs = guarded(scales);
-  ShaderValues values = {{"R", shape.rows},
-                         {"LANES", shape.lanes},
-                         {"UNITS", shape.units},
-                         {"SETS", shape.sets},
-                         {"COLUMNS", columns},
-                         {"ROWS", static_cast<std::int64_t>(rows)},
-                         {"EPI", 1},
-                         {"EMIT_ACT", 1},
-                         {"ACT", 1},
-                         {"COUNT", 0},
-                         {"BIAS", with_bias ? 1 : 0},
-                         {"ACTIVATION", 7},
-                         {"OUT_UNITS", static_cast<std::int64_t>(out_units)},
-                         {"OUT_STRIDE", static_cast<std::int64_t>(stride)},
-                         {"OUT_OFFSET", static_cast<std::int64_t>(offset)}};
+  ShaderValues values = values_of(shape, asked);
+  values.merge(ShaderValues{{"EPI", 1},
+                            {"EMIT_ACT", 1},
+                            {"ACTIVATION", 7},
+                            {"OUT_UNITS", static_cast<std::int64_t>(out_units)},
+                            {"OUT_STRIDE", static_cast<std::int64_t>(stride)},
+                            {"OUT_OFFSET", static_cast<std::int64_t>(offset)}});
   add_format(values, matrix);
   std::vector<Bound> buffers = {
       {"step", upload(std::vector<std::uint32_t>{static_cast<std::uint32_t>(tokens)})},

@@ -216,6 +216,13 @@ TEST(Speculation, AGpuWithPenaltiesSaysTheSame) {
   EXPECT_EQ(EngineAccess::loaded(*engine).backend->fallbacks().size(), notes);
 }
 
+// A text that turns in a circle, as the model's answer to it does.
+const Ids kCircle = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
+Result<Engine> load_circling(std::uint64_t context = 512, std::uint32_t sequences = 1) {
+  return Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
+                      {.backend = "gpu", .threads = 2, .context = context, .sequences = sequences});
+}
+
 TEST(Speculation, AGpuChecksGuessesByItselfAndSaysTheSame) {
   std::size_t guessed_drawn = 0;
   for (const char* const model : {"gguf/gemma3_k288.Q4_0.gguf", "models/qwen3"}) {
@@ -225,14 +232,13 @@ TEST(Speculation, AGpuChecksGuessesByItselfAndSaysTheSame) {
     GenerateOptions options = just(300), drawn = options;
     options.speculate = drawn.speculate = 0;
     drawn.temperature = 0.3, drawn.top_k = 2, drawn.seed = 3, drawn.frequency_penalty = 0.001;
-    const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
-    const auto plain = engine->generate(prompt, options);
+    const auto plain = engine->generate(kCircle, options);
     ASSERT_TRUE(plain);
     const auto plain_next = engine->sequence()->resume(just(4));
     ASSERT_TRUE(plain_next);
     for (const std::int32_t speculate : {8, 15, GenerateOptions::kSpeculateAuto}) {
       options.speculate = speculate;
-      const auto guessing = engine->generate(prompt, options);
+      const auto guessing = engine->generate(kCircle, options);
       ASSERT_TRUE(guessing);
       ASSERT_EQ(guessing->ids, plain->ids);
       const auto next = engine->sequence()->resume(just(4));
@@ -241,9 +247,9 @@ TEST(Speculation, AGpuChecksGuessesByItselfAndSaysTheSame) {
       if (speculate == GenerateOptions::kSpeculateAuto) continue;  // whether it pays depends on the machine
       EXPECT_GT(guessing->timings.guessed_right, 100u);
     }
-    const auto plain_drawn = engine->generate(prompt, drawn);
+    const auto plain_drawn = engine->generate(kCircle, drawn);
     drawn.speculate = 8;
-    const auto guessing = engine->generate(prompt, drawn);
+    const auto guessing = engine->generate(kCircle, drawn);
     ASSERT_TRUE(plain_drawn && guessing);
     EXPECT_EQ(guessing->ids, plain_drawn->ids);
     guessed_drawn += guessing->timings.guessed_right;
@@ -253,15 +259,13 @@ TEST(Speculation, AGpuChecksGuessesByItselfAndSaysTheSame) {
 
 // Where checks have no room left before the context's end, single tokens fill it.
 TEST(Speculation, AGpuGuessesUpToTheContextsEnd) {
-  auto engine = Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
-                             {.backend = "gpu", .threads = 2, .context = 230});
+  auto engine = load_circling(230);
   if (!engine) GTEST_SKIP() << engine.error().message;
   GenerateOptions options = just(300);
   options.speculate = 0;
-  const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
-  const auto plain = engine->generate(prompt, options);
+  const auto plain = engine->generate(kCircle, options);
   options.speculate = 15;
-  const auto guessing = engine->generate(prompt, options);
+  const auto guessing = engine->generate(kCircle, options);
   ASSERT_TRUE(plain && guessing);
   EXPECT_EQ(plain->stop_reason, StopReason::kContextEnd);
   EXPECT_EQ(guessing->stop_reason, StopReason::kContextEnd);
@@ -271,13 +275,12 @@ TEST(Speculation, AGpuGuessesUpToTheContextsEnd) {
 
 // A call that begins meanwhile has its turns, and both say what they say alone.
 TEST(Speculation, AGpuThatGuessesLetsOthersJoin) {
-  auto engine = Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
-                             {.backend = "gpu", .threads = 2, .context = 512, .sequences = 2});
+  auto engine = load_circling(512, 2);
   if (!engine) GTEST_SKIP() << engine.error().message;
   GenerateOptions options = just(300), others = just(20);
   options.speculate = 0;
-  const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9}, other_prompt = {3, 1, 4, 1, 5, 9};
-  const auto plain = engine->generate(prompt, options), other_plain = engine->generate(other_prompt, others);
+  const Ids other_prompt = {3, 1, 4, 1, 5, 9};
+  const auto plain = engine->generate(kCircle, options), other_plain = engine->generate(other_prompt, others);
   options.speculate = 8;
   auto first = engine->new_sequence(), second = engine->new_sequence();
   ASSERT_TRUE(plain && other_plain && first && second);
@@ -295,7 +298,7 @@ TEST(Speculation, AGpuThatGuessesLetsOthersJoin) {
     }
     return true;
   };
-  const auto guessing = first->generate(prompt, options, callbacks);
+  const auto guessing = first->generate(kCircle, options, callbacks);
   if (other.joinable()) other.join();
   ASSERT_TRUE(guessing) << guessing.error().message;
   EXPECT_EQ(guessing->ids, plain->ids);
@@ -305,23 +308,18 @@ TEST(Speculation, AGpuThatGuessesLetsOthersJoin) {
 
 // Driver's errors come in kernels of one kind: here the sums of tokens that follow one another are lost.
 TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
-  const auto load = [] {
-    return Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
-                        {.backend = "gpu", .threads = 2, .context = 512});
-  };
-  auto right = load();
+  auto right = load_circling();
   if (!right) GTEST_SKIP() << right.error().message;
   GenerateOptions options = just(200);
   options.speculate = 0;
-  const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
-  const auto plain = right->generate(prompt, options);
+  const auto plain = right->generate(kCircle, options);
   const gpu::testing::Broken broken("attention_decode.wgsl", "= running[t];",
                                     "= running[t] * vec2f(1.0, ${APPEND}.0);");
-  auto wrong = load();
+  auto wrong = load_circling();
   ASSERT_TRUE(plain && wrong);
   for (const std::int32_t speculate : {8, 8, GenerateOptions::kSpeculateAuto}) {
     options.speculate = speculate;
-    const auto said = wrong->generate(prompt, options);
+    const auto said = wrong->generate(kCircle, options);
     ASSERT_TRUE(said) << said.error().message;
     EXPECT_EQ(said->ids, plain->ids);
     EXPECT_EQ(said->timings.guessed_tokens, 0u);
@@ -333,22 +331,17 @@ TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
 }
 // Its own guesses may be wrong, too: here it goes on a token further than it may.
 TEST(Speculation, AGpuThatGoesOnWronglyIsFoundOut) {
-  const auto load = [] {
-    return Engine::load(testing::data_path("gguf/gemma3_k288.Q4_0.gguf"),
-                        {.backend = "gpu", .threads = 2, .context = 512});
-  };
-  auto right = load();
+  auto right = load_circling();
   if (!right) GTEST_SKIP() << right.error().message;
   GenerateOptions options = just(200);
   options.speculate = 0;
-  const Ids prompt = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9};
-  const auto plain = right->generate(prompt, options);
+  const auto plain = right->generate(kCircle, options);
   const gpu::testing::Broken broken("guess_tokens.wgsl", "  newest = last;", "  newest = last + 1u;");
-  auto wrong = load();
+  auto wrong = load_circling();
   ASSERT_TRUE(plain && wrong);
   options.speculate = 8;
   for (int call = 0; call < 2; ++call) {
-    const auto said = wrong->generate(prompt, options);
+    const auto said = wrong->generate(kCircle, options);
     ASSERT_TRUE(said) << said.error().message;
     EXPECT_EQ(said->ids, plain->ids);
     EXPECT_LE(said->timings.guessed_tokens, call == 0 ? 8u : 0u);

@@ -431,6 +431,14 @@ Result<Buffer> Device::make_read_back(std::string_view label, std::uint64_t byte
   return create(label, bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst, false);
 }
 
+Result<Buffer> Device::take_read_back(std::vector<Buffer>& spare, std::string_view label,
+                                      std::uint64_t bytes) {
+  if (spare.empty()) return make_read_back(label, bytes);
+  Buffer buffer = std::move(spare.back());
+  spare.pop_back();
+  return buffer;
+}
+
 Result<Buffer> Device::make_query_results(std::string_view label, std::uint64_t bytes) {
   return create(label, bytes, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc, false);
 }

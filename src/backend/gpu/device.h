@@ -84,6 +84,8 @@ class Device {
   void release_staging() { staging_ = {}; }
   // Memory that copies go to and the host reads.
   Result<Buffer> make_read_back(std::string_view label, std::uint64_t bytes);
+  // The same, of those that are done with where there is one; all of `spare` have this size.
+  Result<Buffer> take_read_back(std::vector<Buffer>& spare, std::string_view label, std::uint64_t bytes);
   // Memory that queries' results go to, to be copied from there.
   Result<Buffer> make_query_results(std::string_view label, std::uint64_t bytes);
 

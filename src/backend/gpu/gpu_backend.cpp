@@ -180,12 +180,9 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   }
 
   bool wind_down() override {
-    if (is_guessing()) {
-      guesser_->wind_down();
-    } else if (is_continuing()) {
-      runner_->wind_down();
-    }
-    return is_continuing();
+    if (!is_continuing()) return false;
+    is_guessing() ? guesser_->wind_down() : runner_->wind_down();
+    return true;
   }
 
   bool can_check(const GenerateOptions& sampling) override {

@@ -58,18 +58,12 @@ Result<bool> GuessRunner::submit(const GuessCheck& check) {
   DOPPLER_ASSIGN(const std::uint32_t got,
                  context_->reserve_some(f.slot, from, static_cast<std::uint32_t>(most)));
   if (got < most) return false;
-  const std::uint64_t bytes = (1 + 2 * std::uint64_t{rows_}) * 4;
   Flight flight;
-  if (spare_.empty()) {
-    DOPPLER_ASSIGN(flight.back, context_->device->make_read_back("a check's tokens", bytes));
-  } else {
-    flight.back = std::move(spare_.back());
-    spare_.pop_back();
-  }
+  DOPPLER_ASSIGN(flight.back, context_->device->take_read_back(spare_, "a check's tokens", result_.bytes()));
   Recorder recorder(*context_->device);
   check.record(recorder, rows_);
   recorder.dispatch(next_, {1, 1, 1});
-  recorder.copy(result_, 0, flight.back, 0, bytes);
+  recorder.copy(result_, 0, flight.back, 0, result_.bytes());
   DOPPLER_ASSIGN(flight.submission, recorder.submit());
   f.flights.push_back(std::move(flight));
   return true;
@@ -78,9 +72,9 @@ Result<bool> GuessRunner::submit(const GuessCheck& check) {
 Result<std::vector<std::uint32_t>> GuessRunner::receive() {
   Flight flight = std::move(flying_->flights.front());
   flying_->flights.erase(flying_->flights.begin());
-  std::vector<std::uint32_t> words(1 + 2 * std::size_t{rows_});
+  std::vector<std::uint32_t> words(result_.bytes() / 4);
   DOPPLER_TRY(context_->device->read(
-      flight.back, words.size() * 4, flight.submission,
+      flight.back, result_.bytes(), flight.submission,
       [&](std::span<const std::byte> bytes) { std::memcpy(words.data(), bytes.data(), bytes.size()); }));
   spare_.push_back(std::move(flight.back));
   return words;

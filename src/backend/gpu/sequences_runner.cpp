@@ -197,12 +197,8 @@ Result<bool> SequencesRunner::submit() {
   if (steps == 0) return false;
   Flight flight{.steps = steps};
   const std::uint64_t entry = std::uint64_t{most_} * 4;
-  if (spare_.empty()) {
-    DOPPLER_ASSIGN(flight.back, context_->device->make_read_back("tokens of sequences", kRingSteps * entry));
-  } else {
-    flight.back = std::move(spare_.back());
-    spare_.pop_back();
-  }
+  DOPPLER_ASSIGN(flight.back,
+                 context_->device->take_read_back(spare_, "tokens of sequences", kRingSteps * entry));
   Recorder recorder(*context_->device);
   const Buffer& logits = batch_->value(context_->plan.logits).buffer;
   for (std::uint32_t s = 0; s < steps; ++s) {

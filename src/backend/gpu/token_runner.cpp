@@ -103,7 +103,8 @@ Status TokenRunner::step(const DecodeProgram& program, const StepInput& input, T
   const TapRing* taps = program.taps();
   Buffer taps_back;
   if (taps != nullptr) {
-    DOPPLER_ASSIGN(taps_back, back_buffer(spare_taps_, "taps", taps->tokens() * taps->token_bytes()));
+    DOPPLER_ASSIGN(taps_back,
+                   device.take_read_back(spare_taps_, "taps", taps->tokens() * taps->token_bytes()));
   }
   Recorder recorder(device);
   program.record_logits(recorder, std::max<std::uint64_t>(input.positions[0], kernels_from_));
@@ -155,14 +156,6 @@ Status TokenRunner::begin(const Continuation& continuation, std::uint64_t length
                          .left = std::min(continuation.most, context_->options.context - length),
                          .fed = continuation.id});
   return {};
-}
-
-Result<Buffer> TokenRunner::back_buffer(std::vector<Buffer>& spare, std::string_view label,
-                                        std::uint64_t bytes) {
-  if (spare.empty()) return context_->device->make_read_back(label, bytes);
-  Buffer buffer = std::move(spare.back());
-  spare.pop_back();
-  return buffer;
 }
 
 namespace {
@@ -233,9 +226,10 @@ Result<bool> TokenRunner::submit_tokens() {
   DOPPLER_ASSIGN(const std::uint32_t tokens,
                  context_->reserve_some(flying_->slot, flying_->begin + flying_->submitted, wanted));
   if (tokens == 0) return false;
+  Device& device = *context_->device;
   Flight flight{.submission = 0, .first = flying_->submitted, .tokens = tokens, .back = {}, .taps_back = {}};
-  DOPPLER_ASSIGN(flight.back, back_buffer(spare_, "tokens", DecodeProgram::kRing * 4));
-  Recorder recorder(*context_->device);
+  DOPPLER_ASSIGN(flight.back, device.take_read_back(spare_, "tokens", DecodeProgram::kRing * 4));
+  Recorder recorder(device);
   DOPPLER_TRY(keep_snapshot(recorder));
   for (std::uint32_t i = 0; i < tokens; ++i) {
     const std::uint64_t position = std::max(flying_->begin + flying_->submitted + i, kernels_from_);
@@ -249,7 +243,8 @@ Result<bool> TokenRunner::submit_tokens() {
   }
   recorder.copy(program.ring(), std::uint64_t{at} * 4, flight.back, 0, std::uint64_t{tokens} * 4);
   if (taps != nullptr) {
-    DOPPLER_ASSIGN(flight.taps_back, back_buffer(spare_taps_, "taps", taps->tokens() * taps->token_bytes()));
+    DOPPLER_ASSIGN(flight.taps_back,
+                   device.take_read_back(spare_taps_, "taps", taps->tokens() * taps->token_bytes()));
     taps->record_copy(recorder, flight.first, tokens, flight.taps_back);
   }
   DOPPLER_ASSIGN(flight.submission, recorder.submit());

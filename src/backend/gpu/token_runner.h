@@ -99,7 +99,6 @@ class TokenRunner {
   // False where the cache has no room for another token.
   Result<bool> submit_tokens();
   Status show(const Flight& flight);
-  Result<Buffer> back_buffer(std::vector<Buffer>& spare, std::string_view label, std::uint64_t bytes);
 
   Context* context_;
   DecodeProgram program_;
