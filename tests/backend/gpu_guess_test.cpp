@@ -29,8 +29,9 @@ struct AfterCheck {
   std::vector<std::uint32_t> result;
 };
 
-void run_kernel(const CheckedText& c, Mode mode, AfterCheck& after) {
-  std::vector<std::uint32_t> step(kIdsAt + kCheckRows, 7), text(c.text.begin(), c.text.end()), candidates;
+void run_kernel(const CheckedText& c, Mode mode, bool drawn, AfterCheck& after) {
+  std::vector<std::uint32_t> step(kIdsAt + kCheckRows, 7), text(c.text.begin(), c.text.end()), candidates,
+      ids(c.chosen.begin(), c.chosen.end());
   const auto newest = static_cast<std::uint32_t>(c.text.size() - 1);
   for (std::uint32_t row = 0; row < kCheckRows; ++row) {
     step[kPositionsAt + row] = newest + row;
@@ -45,15 +46,13 @@ void run_kernel(const CheckedText& c, Mode mode, AfterCheck& after) {
     }
   }
   text.resize(text.size() + kCheckRows, 999);
-  Launch launch(mode, "guess_tokens.wgsl",
-                {{"THREADS", 256},
-                 {"ROWS", kCheckRows},
-                 {"CANDIDATES", kRowCandidates},
-                 {"VOCAB", kFewTokens},
-                 {"IDS", kIdsAt},
-                 {"POSITIONS", kPositionsAt},
-                 {"LONGEST", kLongestEnd}});
-  launch.in("step", step).in("text", text).in("candidates", candidates).out("result", 1 + 2 * kCheckRows);
+  gpu::ShaderValues values = {{"THREADS", 256},        {"ROWS", kCheckRows}, {"DRAWN", drawn},
+                              {"VOCAB", kFewTokens},   {"IDS", kIdsAt},      {"POSITIONS", kPositionsAt},
+                              {"LONGEST", kLongestEnd}};
+  if (!drawn) values["CANDIDATES"] = kRowCandidates;
+  Launch launch(mode, "guess_tokens.wgsl", values);
+  launch.in("step", step).in("text", text).out("result", 1 + 2 * kCheckRows);
+  drawn ? launch.in("drawn", ids) : launch.in("candidates", candidates);
   ASSERT_TRUE(launch.run({1, 1, 1}));
   const auto now = launch.get<std::uint32_t>("step"), said = launch.get<std::uint32_t>("text");
   after = {};
@@ -88,14 +87,14 @@ Ids guessed(const Ids& text) {
   return next;
 }
 
-void expect_next(const CheckedText& c, Mode mode) {
+void expect_next(const CheckedText& c, Mode mode, bool drawn) {
   Ids text = c.text;
   for (std::uint32_t row = 0; row < kCheckRows && c.chosen[row] >= 0; ++row) {
     text.push_back(c.chosen[row]);
     if (row + 1 == kCheckRows || c.chosen[row] != c.guesses[row]) break;
   }
   AfterCheck after;
-  ASSERT_NO_FATAL_FAILURE(run_kernel(c, mode, after));
+  ASSERT_NO_FATAL_FAILURE(run_kernel(c, mode, drawn, after));
   EXPECT_EQ(after.text, text);
   EXPECT_EQ(after.first, text.size() - 1);
   EXPECT_EQ(after.next, guessed(text)) << "of " << text.size();
@@ -122,7 +121,7 @@ TEST(GuessTokens, FollowTheLatestLikelyPlace) {
           for (std::uint32_t i = 0; i + 1 < kCheckRows; ++i)
             c.guesses.push_back(c.chosen[i] + (i < right ? 0 : 1));
           SCOPED_TRACE(fmt::format("{} of {} tokens, {} right", length, tokens, right));
-          expect_next(c, mode);
+          expect_next(c, mode, length % 2 == 0);
         }
       }
     }
@@ -136,7 +135,7 @@ TEST(GuessTokens, EndWhereNoneCanBeChosen) {
     CheckedText c{.text = {4, 5, 6, 4, 5}, .guesses = {6, 4, 5, 6, 4}, .chosen = {6, 4, 5, 6, 4, 5}};
     c.chosen[bad] = kNoToken;
     SCOPED_TRACE(bad);
-    expect_next(c, Mode::kUnchecked);
+    for (const bool drawn : {false, true}) expect_next(c, Mode::kUnchecked, drawn);
   }
 }
 
@@ -150,6 +149,17 @@ BackendOptions guess_options(std::uint32_t slots = 1) {
   options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
   options.gpu_setup.tune = false;
   return options;
+}
+
+// Ways to choose: the likeliest; drawn; and drawn or the likeliest with penalties that look back to few
+// tokens, and to all.
+std::vector<GenerateOptions> ways_to_choose() {
+  GenerateOptions drawn, in_window, all;
+  drawn.temperature = 0.7, drawn.top_k = 4, drawn.seed = 3;
+  in_window = drawn;
+  in_window.temperature = 0.3, in_window.frequency_penalty = 0.02, in_window.penalty_window = 7;
+  all.repeat_penalty = 1.01, all.presence_penalty = 0.01;
+  return {GenerateOptions(), drawn, in_window, all};
 }
 
 const Ids kRepeating = {5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 11};
@@ -178,7 +188,7 @@ class GpuGuesses : public ::testing::TestWithParam<const char*> {
     return backend_->continuer()->continue_sequence({.slot = 0,
                                                      .id = kRepeating.back(),
                                                      .most = most,
-                                                     .sampling = &greedy_,
+                                                     .sampling = &sampling_,
                                                      .history = kRepeating,
                                                      .guesses = guesses});
   }
@@ -207,32 +217,41 @@ class GpuGuesses : public ::testing::TestWithParam<const char*> {
     return std::vector<float>(logits.begin(), logits.end());
   }
 
-  GenerateOptions greedy_;
+  GenerateOptions sampling_;
   Model model_;
   std::unique_ptr<Backend> backend_;
 };
 
 TEST_P(GpuGuesses, GiveTheSameTokens) {
-  ASSERT_OK_AND_ASSIGN(const Ids expected, plain(100));
-  ASSERT_EQ(expected.size(), 100u);
-  const struct {
-    Ids guesses;
-    std::uint64_t most;
-  } cases[] = {{Ids(15, 3), 100},
-               {Ids(expected.begin(), expected.begin() + 15), 40},
-               {{expected[0], expected[1], 3, 3, 3, 3}, 1}};
-  for (const auto& [guesses, most] : cases) {
-    SCOPED_TRACE(most);
-    ASSERT_TRUE(backend_->continuer()->can_guess(greedy_, guesses.size()));
-    ASSERT_OK(feed());
-    ASSERT_OK(begin(guesses, most));
-    ASSERT_OK_AND_ASSIGN(const Ids said, listen());
-    ASSERT_GE(said.size(), most);
-    ASSERT_LE(said.size(), expected.size() + guesses.size());
-    const std::size_t same = std::min(said.size(), expected.size());
-    EXPECT_TRUE(std::equal(said.begin(), said.begin() + static_cast<std::ptrdiff_t>(same), expected.begin()));
-    ASSERT_OK(backend_->continuer()->stop_sequence(kRepeating.size() - 1 + most));
-    EXPECT_EQ(backend_->length(0), kRepeating.size() - 1 + most);
+  for (const GenerateOptions& way : ways_to_choose()) {
+    SCOPED_TRACE(fmt::format("temperature {}, window {}", way.temperature, way.penalty_window));
+    sampling_ = way;
+    ASSERT_OK_AND_ASSIGN(const Ids expected, plain(60));
+    ASSERT_EQ(expected.size(), 60u);
+    const struct {
+      Ids guesses;
+      std::uint64_t most;
+    } cases[] = {{Ids(15, 3), 60},
+                 {Ids(expected.begin(), expected.begin() + 15), 40},
+                 {{expected[0], expected[1], 3, 3, 3, 3}, 1}};
+    for (const auto& [guesses, most] : cases) {
+      SCOPED_TRACE(most);
+      ASSERT_TRUE(backend_->continuer()->can_guess(sampling_, guesses.size()));
+      ASSERT_OK(feed());
+      ASSERT_OK(begin(guesses, most));
+      ASSERT_OK_AND_ASSIGN(const auto first, backend_->continuer()->next_tokens());
+      const auto wrong = std::ranges::mismatch(guesses, expected).in1;
+      EXPECT_EQ(first.size(), static_cast<std::size_t>(wrong - guesses.begin()) + 1) << "all that is right";
+      Ids said(first.begin(), first.end());
+      ASSERT_OK_AND_ASSIGN(const Ids rest, listen());
+      said.insert(said.end(), rest.begin(), rest.end());
+      ASSERT_GE(said.size(), most);
+      ASSERT_LE(said.size(), expected.size() + guesses.size());
+      const auto same = static_cast<std::ptrdiff_t>(std::min(said.size(), expected.size()));
+      EXPECT_TRUE(std::equal(said.begin(), said.begin() + same, expected.begin()));
+      ASSERT_OK(backend_->continuer()->stop_sequence(kRepeating.size() - 1 + most));
+      EXPECT_EQ(backend_->length(0), kRepeating.size() - 1 + most);
+    }
   }
 }
 
@@ -284,11 +303,11 @@ TEST_P(GpuGuesses, AreWoundDownWithWhatIsUnderWay) {
 
 TEST_P(GpuGuesses, AreRefusedWhereTheyCannotBeChecked) {
   Continuer& continuer = *backend_->continuer();
-  GenerateOptions drawn;
-  drawn.temperature = 0.8;
-  EXPECT_FALSE(continuer.can_guess(drawn, 15));
-  EXPECT_FALSE(continuer.can_guess(greedy_, 0));
-  EXPECT_FALSE(continuer.can_guess(greedy_, 40)) << "more than a step has";
+  GenerateOptions on_the_host;
+  on_the_host.presence_penalty = 0.5, on_the_host.penalty_window = 1 << 30;
+  EXPECT_FALSE(continuer.can_guess(on_the_host, 15));
+  EXPECT_FALSE(continuer.can_guess(sampling_, 0));
+  EXPECT_FALSE(continuer.can_guess(sampling_, 40)) << "more than a step has";
   ASSERT_OK(feed());
   const Ids guesses(15, 3), short_history = {1, 2};
   const auto with = [&](const GenerateOptions& sampling, std::span<const TokenId> history,
@@ -300,10 +319,11 @@ TEST_P(GpuGuesses, AreRefusedWhereTheyCannotBeChecked) {
                                         .history = history,
                                         .guesses = wanted});
   };
-  EXPECT_ERROR(with(drawn, kRepeating, guesses), "does not guess");
-  EXPECT_ERROR(with(greedy_, short_history, guesses), "all its tokens");
-  EXPECT_ERROR(with(greedy_, kRepeating, Ids(15, 1 << 30)), "vocabulary");
-  ASSERT_OK(with(greedy_, kRepeating, guesses));
+  EXPECT_ERROR(with(on_the_host, kRepeating, guesses), "does not sample");
+  EXPECT_ERROR(with(sampling_, kRepeating, Ids(40, 3)), "does not guess");
+  EXPECT_ERROR(with(sampling_, short_history, guesses), "all its tokens");
+  EXPECT_ERROR(with(sampling_, kRepeating, Ids(15, 1 << 30)), "vocabulary");
+  ASSERT_OK(with(sampling_, kRepeating, guesses));
   EXPECT_ERROR(continuer.stop_sequence(1), "cannot keep");
 }
 

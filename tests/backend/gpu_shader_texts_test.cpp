@@ -57,7 +57,10 @@ class Collected {
     ASSERT_OK(backend->continuer()->tokens_of_all());
     constexpr std::size_t kChecked = 16;  // with the guesses of a check
     if (backend->rows_that_agree() < kChecked) return;
-    ASSERT_OK(backend->continuer()->prepare_check(kChecked, greedy));
+    GenerateOptions drawn;
+    drawn.temperature = 0.5;
+    for (const GenerateOptions& way : {greedy, drawn})
+      ASSERT_OK(backend->continuer()->prepare_check(kChecked, way));
   }
   const std::set<Source>& sources() const { return sources_; }
 

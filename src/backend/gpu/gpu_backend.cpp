@@ -171,7 +171,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     std::iota(wanted_.begin(), wanted_.end(), 0u);
     DOPPLER_TRY(write_step(input, static_cast<std::uint32_t>(c.pad_id)));
     DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
-    return guesser_->begin(c, lengths_[c.slot]);
+    return guesser_->begin(c, lengths_[c.slot], *checker_);
   }
 
   Result<std::span<const TokenId>> next_tokens() override {
@@ -190,7 +190,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   }
 
   bool can_guess(const GenerateOptions& sampling, std::size_t guesses) override {
-    return guesses > 0 && guesses < rows_that_agree() && TokenRunner::is_greedy(sampling) &&
+    return guesses > 0 && guesses < rows_that_agree() &&
            GuessRunner::most_flights(options(), guesses + 1) > 0 && can_continue(sampling);
   }
 
@@ -201,9 +201,11 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     Status prepared = checker_->prepare(tokens, sampling);
     remember_checks();  // of kernels made for it
     DOPPLER_TRY(prepared);
-    if (!can_guess(sampling, tokens - 1) || (guesser_ && guesser_->rows() == tokens)) return {};
-    DOPPLER_ASSIGN(guesser_, GuessRunner::create(context_, *checker_, static_cast<std::uint32_t>(tokens)));
-    return {};
+    if (!can_guess(sampling, tokens - 1)) return {};
+    if (!guesser_ || guesser_->rows() != tokens) {
+      DOPPLER_ASSIGN(guesser_, GuessRunner::create(context_, static_cast<std::uint32_t>(tokens)));
+    }
+    return guesser_->prepare(*checker_, sampling);
   }
 
   Result<std::span<const TokenId>> check(const StepInput& input, const Continuation& first) override {

@@ -17,7 +17,7 @@ Result<GuessCheck> GuessCheck::create(Context& context, BatchProgram& batch) {
 Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) {
   if (!TokenRunner::is_greedy(sampling) && !sampler_) {
     DOPPLER_ASSIGN(drawn_, context_->device->make_buffer("drawn behind guesses", kMostInLine * 4));
-    DOPPLER_ASSIGN(sampler_, RowSampler::create(*context_));
+    DOPPLER_ASSIGN(sampler_, RowSampler::create(*context_, true));
   }
   std::vector<FixedDispatch>& body = bodies_[tokens];
   if (!body.empty()) return {};
@@ -29,42 +29,33 @@ Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) 
   return recorded;
 }
 
-void GuessCheck::record(Recorder& recorder, std::size_t tokens) const {
+void GuessCheck::record(Recorder& recorder, std::size_t tokens, bool draws) const {
   for (const FixedDispatch& dispatch : bodies_.at(tokens)) recorder.dispatch(dispatch);
-  recorder.dispatch(likeliest_.dispatch(static_cast<std::uint32_t>(tokens)));
+  if (!draws) return recorder.dispatch(likeliest_.dispatch(static_cast<std::uint32_t>(tokens)));
+  sampler_->begin_rows(recorder);
+  const Buffer& logits = batch_->value(context_->plan.logits).buffer;
+  for (std::size_t i = 0; i < tokens; ++i) sampler_->record(recorder, logits, i, drawn_);
 }
 
 Result<std::span<const TokenId>> GuessCheck::run(std::size_t tokens, const Continuation& c) {
   DOPPLER_TRY(prepare(tokens, *c.sampling));
-  if (TokenRunner::is_greedy(*c.sampling)) return run_greedy(tokens);
-  DOPPLER_TRY(sampler_->begin(c));
-  const Buffer& logits = batch_->value(context_->plan.logits).buffer;
+  const bool draws = !TokenRunner::is_greedy(*c.sampling);
+  if (draws) DOPPLER_TRY(begin(c));
+  const std::uint64_t bytes = tokens * (draws ? 4 : likeliest_.row_bytes());
   Recorder recorder(*context_->device);
-  for (const FixedDispatch& dispatch : bodies_[tokens]) recorder.dispatch(dispatch);
-  for (std::size_t i = 0; i < tokens; ++i) sampler_->record(recorder, logits, i, drawn_);
-  recorder.copy(drawn_, 0, back_, 0, tokens * 4);
+  record(recorder, tokens, draws);
+  recorder.copy(draws ? drawn_ : likeliest_.candidates(), 0, back_, 0, bytes);
   DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
-  chosen_.resize(tokens);
-  DOPPLER_TRY(context_->device->read(back_, tokens * 4, submission, [&](std::span<const std::byte> from) {
-    std::memcpy(chosen_.data(), from.data(), from.size());
-  }));
-  return std::span<const TokenId>(chosen_);
-}
-
-Result<std::span<const TokenId>> GuessCheck::run_greedy(std::size_t tokens) {
-  const std::uint64_t bytes = tokens * likeliest_.row_bytes();
-  Recorder recorder(*context_->device);
-  record(recorder, tokens);
-  recorder.copy(likeliest_.candidates(), 0, back_, 0, bytes);
-  DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
-  chosen_.clear();
+  std::vector<std::uint32_t> words(bytes / 4);
   DOPPLER_TRY(context_->device->read(back_, bytes, submission, [&](std::span<const std::byte> from) {
-    std::vector<std::uint32_t> words(from.size() / 4);
     std::memcpy(words.data(), from.data(), from.size());
-    const std::size_t each = std::size_t{likeliest_.each()} * 2;
-    for (std::size_t row = 0; row < tokens; ++row)
-      chosen_.push_back(likeliest_.best_of(std::span(words).subspan(row * each, each)));
   }));
+  chosen_.clear();
+  const std::size_t each = words.size() / tokens;
+  for (std::size_t row = 0; row < tokens; ++row) {
+    const auto of_row = std::span(words).subspan(row * each, each);
+    chosen_.push_back(draws ? static_cast<TokenId>(of_row[0]) : likeliest_.best_of(of_row));
+  }
   return std::span<const TokenId>(chosen_);
 }
 

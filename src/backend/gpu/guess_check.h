@@ -19,16 +19,20 @@ class GuessCheck {
 
   // Makes what steps of so many tokens, with these options, need.
   Status prepare(std::size_t tokens, const GenerateOptions& sampling);
-  // A step of so many tokens, prepared for the likeliest; what they are stands in likeliest().candidates().
-  void record(Recorder& recorder, std::size_t tokens) const;
+  // Of steps whose tokens are not the likeliest of their rows: how these are drawn, from continuation.draw
+  // on.
+  Status begin(const Continuation& continuation) { return sampler_->begin(continuation); }
+  // A step of so many tokens. The likeliest behind each then stand in likeliest().candidates(), or what was
+  // drawn in drawn(): kNoToken behind a wrong guess.
+  void record(Recorder& recorder, std::size_t tokens, bool draws) const;
   const LikeliestRows& likeliest() const { return likeliest_; }
+  const Buffer& drawn() const { return drawn_; }
   // The buffer `step` has the tokens. `continuation`: of the first one, as if it went on alone. Valid until
   // the next call.
   Result<std::span<const TokenId>> run(std::size_t tokens, const Continuation& continuation);
 
  private:
   GuessCheck(Context& context, BatchProgram& batch) : context_(&context), batch_(&batch) {}
-  Result<std::span<const TokenId>> run_greedy(std::size_t tokens);
 
   Context* context_;
   BatchProgram* batch_;

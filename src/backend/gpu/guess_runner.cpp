@@ -15,26 +15,34 @@ constexpr std::size_t kMostFlights = 2;
 
 }  // namespace
 
-Result<GuessRunner> GuessRunner::create(Context& context, const GuessCheck& check, std::uint32_t rows) {
+Result<GuessRunner> GuessRunner::create(Context& context, std::uint32_t rows) {
   GuessRunner runner(context, rows);
   Device& device = *context.device;
   DOPPLER_ASSIGN(runner.text_,
                  device.make_buffer("text that guesses come from", (context.options.context + 1) * 4));
   DOPPLER_ASSIGN(runner.result_, device.make_buffer("a check's tokens", (1 + 2 * std::uint64_t{rows}) * 4));
-  DOPPLER_ASSIGN(auto next,
-                 context.kernels.get("guess_tokens.wgsl", {{"THREADS", kTextThreads},
-                                                           {"ROWS", rows},
-                                                           {"CANDIDATES", check.likeliest().each()},
-                                                           {"VOCAB", context.plan.vocab_size},
-                                                           {"IDS", context.layout.ids()},
-                                                           {"POSITIONS", context.layout.positions()},
-                                                           {"LONGEST", kLongestEnd}}));
-  DOPPLER_ASSIGN(runner.next_, BoundKernel::create(device, std::move(next),
-                                                   {{"step", context.step},
-                                                    {"text", runner.text_},
-                                                    {"candidates", check.likeliest().candidates()},
-                                                    {"result", runner.result_}}));
   return runner;
+}
+
+Status GuessRunner::prepare(const GuessCheck& check, const GenerateOptions& sampling) {
+  const bool draws = !TokenRunner::is_greedy(sampling);
+  std::optional<BoundKernel>& next = next_[draws];
+  if (next) return {};
+  ShaderValues values = {{"THREADS", kTextThreads},
+                         {"ROWS", rows_},
+                         {"DRAWN", draws},
+                         {"VOCAB", context_->plan.vocab_size},
+                         {"IDS", context_->layout.ids()},
+                         {"POSITIONS", context_->layout.positions()},
+                         {"LONGEST", kLongestEnd}};
+  if (!draws) values["CANDIDATES"] = check.likeliest().each();
+  DOPPLER_ASSIGN(auto kernel, context_->kernels.get("guess_tokens.wgsl", values));
+  const Bound from =
+      draws ? Bound{"drawn", check.drawn()} : Bound{"candidates", check.likeliest().candidates()};
+  DOPPLER_ASSIGN(next,
+                 BoundKernel::create(*context_->device, std::move(kernel),
+                                     {{"step", context_->step}, {"text", text_}, from, {"result", result_}}));
+  return {};
 }
 
 // Who winds down and then stops in the middle drops tokens of the check that came before, those that were
@@ -44,9 +52,11 @@ std::size_t GuessRunner::most_flights(const BackendOptions& options, std::size_t
   return std::min(kMostFlights, checks > 2 ? checks - 2 : 0);
 }
 
-Status GuessRunner::begin(const Continuation& c, std::uint64_t length) {
+Status GuessRunner::begin(const Continuation& c, std::uint64_t length, GuessCheck& check) {
+  const bool draws = !TokenRunner::is_greedy(*c.sampling);
+  if (draws) DOPPLER_TRY(check.begin(c));
   DOPPLER_TRY(context_->device->write(text_, 0, std::as_bytes(c.history)));
-  flying_ = {.slot = c.slot, .begin = length, .left = c.most, .newest = c.id, .flights = {}};
+  flying_ = {.slot = c.slot, .draws = draws, .begin = length, .left = c.most, .newest = c.id, .flights = {}};
   return {};
 }
 
@@ -61,8 +71,8 @@ Result<bool> GuessRunner::submit(const GuessCheck& check) {
   Flight flight;
   DOPPLER_ASSIGN(flight.back, context_->device->take_read_back(spare_, "a check's tokens", result_.bytes()));
   Recorder recorder(*context_->device);
-  check.record(recorder, rows_);
-  recorder.dispatch(next_, {1, 1, 1});
+  check.record(recorder, rows_, f.draws);
+  recorder.dispatch(*next_[f.draws], {1, 1, 1});
   recorder.copy(result_, 0, flight.back, 0, result_.bytes());
   DOPPLER_ASSIGN(flight.submission, recorder.submit());
   f.flights.push_back(std::move(flight));

@@ -3,6 +3,7 @@
 // device, so that nothing waits for the host between steps.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,7 +18,9 @@ namespace doppler::gpu {
 class GuessRunner {
  public:
   // For steps of so many tokens.
-  static Result<GuessRunner> create(Context& context, const GuessCheck& check, std::uint32_t rows);
+  static Result<GuessRunner> create(Context& context, std::uint32_t rows);
+  // Makes what begin() needs with these options.
+  Status prepare(const GuessCheck& check, const GenerateOptions& sampling);
 
   // How many checks may be under way. What they write of tokens that are not kept must not take the place of
   // what is still attended to in rings.
@@ -27,7 +30,7 @@ class GuessRunner {
   bool is_continuing() const { return flying_.has_value(); }
   // The buffer `step` describes the first check, which `check` is prepared for; `length` is what the slot's
   // cache holds before it.
-  Status begin(const Continuation& continuation, std::uint64_t length);
+  Status begin(const Continuation& continuation, std::uint64_t length, GuessCheck& check);
   // As Continuer::next_tokens(), a check's tokens at a time; nothing as well where a check has no room left.
   Result<std::span<const TokenId>> next_tokens(const GuessCheck& check);
   // No more checks are begun.
@@ -44,6 +47,7 @@ class GuessRunner {
   };
   struct Flying {
     std::uint32_t slot = 0;
+    bool draws = false;       // tokens are not the likeliest of their rows
     std::uint64_t begin = 0;  // length of the cache before
     std::uint64_t given = 0;  // tokens
     std::uint64_t left = 0;   // tokens that are wanted still
@@ -56,7 +60,8 @@ class GuessRunner {
 
   Context* context_;
   std::uint32_t rows_;
-  BoundKernel next_;
+  std::array<std::optional<BoundKernel>, 2>
+      next_;  // behind tokens that are the likeliest, and that are drawn
   Buffer text_, result_;
   std::optional<Flying> flying_;
   std::vector<Buffer> spare_;  // read-back buffers

@@ -10,10 +10,13 @@ namespace doppler::gpu {
 
 class RowSampler {
  public:
-  static Result<RowSampler> create(Context& context);
+  // `guesses`: the rows are those of the buffer `step`, one sequence's, and all but the first are guesses:
+  // see Sampling::begin_rows().
+  static Result<RowSampler> create(Context& context, bool guesses = false);
 
   // As Sampling::begin().
   Status begin(const Continuation& c) { return sampling_.begin(*c.sampling, c.pad_id, c.history, c.draw); }
+  void begin_rows(Recorder& recorder) const { sampling_.begin_rows(recorder); }
   // Row `row` of `logits` gives the token in word `row` of `chosen`: see Sampling::record().
   void record(Recorder& recorder, const Buffer& logits, std::size_t row, const Buffer& chosen) const;
 

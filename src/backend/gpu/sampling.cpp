@@ -21,6 +21,7 @@ constexpr double kHalvings = 42;
 // by it stay finite.
 constexpr double kLeastTemperature = 1e-200;
 constexpr std::uint32_t kHistogramWords = 3 * 1024 + 2, kStateWords = 16, kPartialWords = 6;
+constexpr std::uint32_t kRow = 11;  // as in shaders/sampling_parameters.wgsl
 
 Status write_vector(Device& device, const Buffer& buffer, const std::vector<std::uint32_t>& words) {
   if (words.empty()) return {};
@@ -43,7 +44,8 @@ bool Sampling::takes(std::uint32_t vocab, const GenerateOptions& options) {
 }
 
 Result<Sampling> Sampling::create(Device& device, KernelCache& kernels, std::uint32_t vocab,
-                                  const Buffer& logits, const Buffer& chosen) {
+                                  const Buffer& logits, const Buffer& chosen,
+                                  std::optional<Guesses> guesses) {
   if (vocab == 0 || vocab > kMostVocab) {
     return fail(ErrorCode::kUnsupported,
                 "The vocabulary has {} tokens, but the GPU chooses among 1 to {}. Choose them on the CPU.",
@@ -53,6 +55,7 @@ Result<Sampling> Sampling::create(Device& device, KernelCache& kernels, std::uin
   sampling.vocab_ = vocab;
   sampling.logits_ = logits;
   sampling.chosen_ = chosen;
+  sampling.guesses_ = std::move(guesses);
   constexpr std::uint32_t kLoad = kSamplingThreads * 4;  // a vector for each thread
   sampling.groups_ = std::min((vocab + kLoad - 1) / kLoad, kMostGroups);
   const std::uint32_t rounds = (vocab + sampling.groups_ * kLoad - 1) / (sampling.groups_ * kLoad);
@@ -69,7 +72,10 @@ Status Sampling::make_kernels(KernelCache& kernels) {
       "sampling_clear.wgsl",     "sampling_count.wgsl",   "sampling_scan.wgsl", "sampling_pick.wgsl",
       "sampling_histogram.wgsl", "sampling_collect.wgsl", "sampling_draw.wgsl"};
   for (std::size_t k = 0; k < kKernels; ++k) {
-    DOPPLER_ASSIGN(kernels_[k], kernels.get(kFiles[k], {{"THREADS", kSamplingThreads}}));
+    ShaderValues values = {{"THREADS", kSamplingThreads}};
+    if (k == kPick || k == kDraw) values["GUESSED"] = guesses_ ? 1 : 0;
+    if ((k == kPick || k == kDraw) && guesses_) values["IDS"] = guesses_->ids;
+    DOPPLER_ASSIGN(kernels_[k], kernels.get(kFiles[k], values));
   }
   return {};
 }
@@ -90,6 +96,7 @@ Status Sampling::make_buffers() {
       {&window_, "sampling window", 16},
       {&bias_ids_, "sampling bias ids", 16},
       {&biases_, "sampling biases", 16},
+      {&first_row_, "sampling first row", 4},
   };
   for (const auto& one : all) {
     DOPPLER_ASSIGN(*one.buffer, device_->make_buffer(one.label, one.bytes));
@@ -98,7 +105,7 @@ Status Sampling::make_buffers() {
 }
 
 Status Sampling::bind() {
-  const Bound every[] = {
+  std::vector<Bound> every = {
       {"logits", logits_, 0, (std::uint64_t{vocab_} + 3) / 4 * 16},  // buffers are whole vectors
       {"chosen", chosen_},
       {"parameters", parameters_},
@@ -112,6 +119,7 @@ Status Sampling::bind() {
       {"bias_ids", bias_ids_},
       {"biases", biases_},
   };
+  if (guesses_) every.push_back({"step", guesses_->step});
   for (std::size_t k = 0; k < kKernels; ++k) {
     std::vector<Bound> used;
     for (const Binding& binding : kernels_[k]->bindings()) {
@@ -223,6 +231,10 @@ Status Sampling::begin(const GenerateOptions& options, TokenId pad_id, std::span
   if (rebind_) DOPPLER_TRY(bind());
   if (values_.adjusts == 0) return {};
   return count_history();
+}
+
+void Sampling::begin_rows(Recorder& recorder) const {
+  recorder.copy(first_row_, 0, state_, kRow * 4, 4);
 }
 
 void Sampling::record(Recorder& recorder) const {

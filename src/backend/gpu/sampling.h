@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,12 +24,19 @@ namespace doppler::gpu {
 
 class Sampling {
  public:
+  // A step whose rows but the first are guesses: where its ids begin.
+  struct Guesses {
+    Buffer step;
+    std::uint32_t ids = 0;  // words before them
+  };
   // Whether create() and begin() have room for such a model and such options.
   static bool takes(std::uint32_t vocab, const GenerateOptions& options);
   // `logits` begins with `vocab` floats when a token is chosen, `chosen` takes the token in its first word.
-  // Compiles every kernel that any options need. Errors: kUnsupported for vocabularies of 2^22 and more.
+  // With `guesses` the tokens of its rows are chosen, see begin_rows(). Compiles every kernel that any
+  // options need. Errors: kUnsupported for vocabularies of 2^22 and more.
   static Result<Sampling> create(Device& device, KernelCache& kernels, std::uint32_t vocab,
-                                 const Buffer& logits, const Buffer& chosen);
+                                 const Buffer& logits, const Buffer& chosen,
+                                 std::optional<Guesses> guesses = {});
 
   // Prepares a continuation, for the tokens recorded and submitted from here on. `options` are as
   // check_generate_options accepts them and are not read later; `history` is the sequence so far. Errors:
@@ -40,6 +48,10 @@ class Sampling {
   // number of the draw. The id is 0xffffffff where the CPU's sampler fails: a logit is NaN or +Inf, or every
   // token is ruled out.
   void record(Recorder& recorder) const;
+  // With guesses: the next token that is recorded is that of the step's first row. As soon as another token
+  // comes than was guessed, those of later rows are 0xffffffff and neither drawn nor counted, so that the
+  // next step goes on behind the one that came.
+  void begin_rows(Recorder& recorder) const;
 
   // Dispatches of a token.
   std::uint32_t dispatches() const { return greedy_ ? 2 : 4; }
@@ -73,6 +85,8 @@ class Sampling {
   bool greedy_ = true;
   Parameters values_;
   Buffer logits_, chosen_;
+  std::optional<Guesses> guesses_;
+  Buffer first_row_;  // a word that says so
   // Buffers that the kernels share; see the shaders. `window_` holds the tokens that penalties look back to.
   Buffer parameters_, state_, marks_, keys_, partials_, histogram_, candidates_, window_, bias_ids_, biases_;
   bool rebind_ = true;

@@ -4,13 +4,18 @@
 // there is none the newest token is guessed again. What a step was fed and chose is left in `result`, where the host counts for itself.
 // One workgroup.
 //
-// Template values (guess_runner.cpp): ROWS tokens of a step; CANDIDATES of a row, each as in head.wgsl; VOCAB tokens; IDS, POSITIONS
+// Template values (guess_runner.cpp): ROWS tokens of a step; DRAWN 1: the sampler has chosen them, else CANDIDATES of a row decide,
+// each as in head.wgsl; VOCAB tokens; IDS, POSITIONS
 // words of `step` where the rows' ids and positions begin; LONGEST.
 // result: the position of the first row, the ROWS ids that were fed, the ROWS tokens that were chosen behind them.
 // Token 0xffffffff: none could be chosen.
 @group(0) @binding(0) var<storage, read_write> step : array<u32>;
 @group(0) @binding(1) var<storage, read_write> text : array<u32>;
+#if DRAWN
+@group(0) @binding(2) var<storage, read> drawn : array<u32>;
+#else
 @group(0) @binding(2) var<storage, read> candidates : array<vec2u>;
+#endif
 @group(0) @binding(3) var<storage, read_write> result : array<u32>;
 
 const kNoToken = 0xffffffffu;
@@ -20,6 +25,11 @@ var<workgroup> newest : u32;        // where the newest token stands
 var<workgroup> place : atomic<u32>; // tokens that agree, above kPlaceBits; where the last of them stands
 const kPlaceBits = 28u;
 
+#if DRAWN
+fn choose(row : u32) -> u32 {
+  return drawn[row];
+}
+#else
 fn choose(row : u32) -> u32 {
   var best = -3.4e38;
   var token = kNoToken;
@@ -31,8 +41,9 @@ fn choose(row : u32) -> u32 {
       token = candidate.y;
     }
   }
-  return select(token, kNoToken, token >= ${VOCAB}u);
+  return token;
 }
+#endif
 
 // Appends the tokens up to the first that was not guessed, or up to one that could not be chosen.
 fn append_chosen() {
@@ -52,7 +63,8 @@ fn append_chosen() {
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(local_invocation_index) t : u32) {
   if (t < ${ROWS}u) {
-    let token = choose(t);
+    let found = choose(t);
+    let token = select(found, kNoToken, found >= ${VOCAB}u);
     chosen[t] = token;
     result[1u + t] = step[${IDS}u + t];
     result[1u + ${ROWS}u + t] = token;

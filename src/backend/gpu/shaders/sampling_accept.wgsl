@@ -1,6 +1,16 @@
 // Writes the chosen token `id` (0xffffffff: none could be chosen), raises the draw's number and counts the token into the
 // history. For one thread. state, window, marks, chosen: see sampling_parameters.wgsl.
+// GUESSED 1: tokens are chosen for row after row of a step whose ids, from word IDS of `step` on, are guesses. What is chosen
+// behind a wrong one is none, and leaves everything as it is.
 fn accept(id : u32) {
+#if GUESSED
+  let row = state[kRow];
+  if (row == kNoRow) {
+    chosen[0] = 0xffffffffu;
+    return;
+  }
+  state[kRow] = select(kNoRow, row + 1u, step[${IDS + 1}u + row] == id);
+#endif
   chosen[0] = id;
   let low = state[kDrawLow] + 1u;
   state[kDrawLow] = low;

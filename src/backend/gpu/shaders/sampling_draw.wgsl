@@ -8,6 +8,9 @@
 @group(0) @binding(4) var<storage, read_write> marks : array<vec2u>;
 @group(0) @binding(5) var<storage, read_write> window : array<u32>;
 @group(0) @binding(6) var<storage, read_write> chosen : array<u32>;
+#if GUESSED
+@group(0) @binding(7) var<storage, read> step : array<u32>;
+#endif
 #include "sampling_buckets.wgsl"
 #include "sampling_accept.wgsl"
 

@@ -9,7 +9,8 @@
 //   histogram   see BUCKETS below
 //   candidates  (key of the likeliest - own key: 2 words, id | bucket << 22, halvings): see sampling_weight.wgsl
 //   chosen      the token
-// The one template value is THREADS, 256. Parameters: what stays the same for a continuation (as in sampling.h).
+//   step        ids of a step of guesses
+// The one template value but for those of sampling_accept.wgsl is THREADS, 256. Parameters: what stays the same for a continuation (as in sampling.h).
 struct Parameters {
   repeat : vec2u,      // penalties
   presence : vec2u,
@@ -44,6 +45,8 @@ const kExponent = 7u;     // the ruler of the buckets (sampling_weight.wgsl), wi
 const kShareHigh = 8u;    // the draw, in units of 2^-64
 const kShareLow = 9u;
 const kFactor = 10u;
+const kRow = 11u;         // of a step of guesses, for which a token is chosen next; kNoRow: a guess before was wrong
+const kNoRow = 0xffffffffu;
 const kStateWords = 16u;
 // The buffer `histogram`: of each bucket the low and high word of its tokens' mass and their number; then the
 // mass of those within `keep`.
