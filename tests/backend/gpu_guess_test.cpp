@@ -29,7 +29,11 @@ struct AfterCheck {
   std::vector<std::uint32_t> result;
 };
 
-void run_kernel(const CheckedText& c, Mode mode, bool drawn, AfterCheck& after) {
+// Who chose: the kernel itself, from candidates; the sampler, in turn or at once.
+enum class Chosen { kHere, kInTurn, kAtOnce };
+constexpr std::uint32_t kStateWords = 5;
+
+void run_kernel(const CheckedText& c, Mode mode, Chosen by, AfterCheck& after) {
   std::vector<std::uint32_t> step(kIdsAt + kCheckRows, 7), text(c.text.begin(), c.text.end()), candidates,
       ids(c.chosen.begin(), c.chosen.end());
   const auto newest = static_cast<std::uint32_t>(c.text.size() - 1);
@@ -46,13 +50,27 @@ void run_kernel(const CheckedText& c, Mode mode, bool drawn, AfterCheck& after) 
     }
   }
   text.resize(text.size() + kCheckRows, 999);
-  gpu::ShaderValues values = {{"THREADS", 256},        {"ROWS", kCheckRows}, {"DRAWN", drawn},
-                              {"VOCAB", kFewTokens},   {"IDS", kIdsAt},      {"POSITIONS", kPositionsAt},
+  gpu::ShaderValues values = {{"THREADS", 256},
+                              {"ROWS", kCheckRows},
+                              {"DRAWN", by != Chosen::kHere},
+                              {"AT_ONCE", by == Chosen::kAtOnce},
+                              {"VOCAB", kFewTokens},
+                              {"IDS", kIdsAt},
+                              {"POSITIONS", kPositionsAt},
                               {"LONGEST", kLongestEnd}};
-  if (!drawn) values["CANDIDATES"] = kRowCandidates;
+  if (by == Chosen::kHere) values["CANDIDATES"] = kRowCandidates;
+  if (by == Chosen::kAtOnce) values["STATE_WORDS"] = kStateWords;
   Launch launch(mode, "guess_tokens.wgsl", values);
   launch.in("step", step).in("text", text).out("result", 1 + 2 * kCheckRows);
-  drawn ? launch.in("drawn", ids) : launch.in("candidates", candidates);
+  by == Chosen::kHere ? launch.in("candidates", candidates) : launch.in("drawn", ids);
+  // Each row has drawn one; the first number is 2^33 - 2, so that some go beyond the low word.
+  std::vector<std::uint32_t> draws(kCheckRows * kStateWords, 7);
+  for (std::uint32_t row = 0; row < kCheckRows; ++row) {
+    const std::uint64_t draw = (1ull << 33) - 2 + row + 1;
+    draws[row * kStateWords] = static_cast<std::uint32_t>(draw);
+    draws[row * kStateWords + 1] = static_cast<std::uint32_t>(draw >> 32);
+  }
+  if (by == Chosen::kAtOnce) launch.in("draws", draws);
   ASSERT_TRUE(launch.run({1, 1, 1}));
   const auto now = launch.get<std::uint32_t>("step"), said = launch.get<std::uint32_t>("text");
   after = {};
@@ -65,6 +83,15 @@ void run_kernel(const CheckedText& c, Mode mode, bool drawn, AfterCheck& after) 
   for (std::uint32_t i = 0; i <= after.first; ++i) after.text.push_back(static_cast<TokenId>(said[i]));
   for (std::uint32_t i = after.first + 1; i < said.size(); ++i) EXPECT_EQ(said[i], 999u);
   after.result = launch.get<std::uint32_t>("result");
+  if (by != Chosen::kAtOnce) return;
+  const auto counted = launch.get<std::uint32_t>("draws");
+  const std::uint64_t taken = after.first - newest;
+  for (std::uint32_t row = 0; row < kCheckRows; ++row) {
+    const std::uint64_t draw = (1ull << 33) - 2 + row + std::max<std::uint64_t>(taken, 1);
+    EXPECT_EQ(counted[row * kStateWords], static_cast<std::uint32_t>(draw));
+    EXPECT_EQ(counted[row * kStateWords + 1], draw >> 32);
+    EXPECT_EQ(counted[row * kStateWords + 2], 7u);
+  }
 }
 
 // The newest token and the guesses behind it: what followed the latest of the earlier places that end like
@@ -87,14 +114,14 @@ Ids guessed(const Ids& text) {
   return next;
 }
 
-void expect_next(const CheckedText& c, Mode mode, bool drawn) {
+void expect_next(const CheckedText& c, Mode mode, Chosen by) {
   Ids text = c.text;
   for (std::uint32_t row = 0; row < kCheckRows && c.chosen[row] >= 0; ++row) {
     text.push_back(c.chosen[row]);
     if (row + 1 == kCheckRows || c.chosen[row] != c.guesses[row]) break;
   }
   AfterCheck after;
-  ASSERT_NO_FATAL_FAILURE(run_kernel(c, mode, drawn, after));
+  ASSERT_NO_FATAL_FAILURE(run_kernel(c, mode, by, after));
   EXPECT_EQ(after.text, text);
   EXPECT_EQ(after.first, text.size() - 1);
   EXPECT_EQ(after.next, guessed(text)) << "of " << text.size();
@@ -121,7 +148,7 @@ TEST(GuessTokens, FollowTheLatestLikelyPlace) {
           for (std::uint32_t i = 0; i + 1 < kCheckRows; ++i)
             c.guesses.push_back(c.chosen[i] + (i < right ? 0 : 1));
           SCOPED_TRACE(fmt::format("{} of {} tokens, {} right", length, tokens, right));
-          expect_next(c, mode, length % 2 == 0);
+          expect_next(c, mode, static_cast<Chosen>(length % 3));
         }
       }
     }
@@ -135,7 +162,8 @@ TEST(GuessTokens, EndWhereNoneCanBeChosen) {
     CheckedText c{.text = {4, 5, 6, 4, 5}, .guesses = {6, 4, 5, 6, 4}, .chosen = {6, 4, 5, 6, 4, 5}};
     c.chosen[bad] = kNoToken;
     SCOPED_TRACE(bad);
-    for (const bool drawn : {false, true}) expect_next(c, Mode::kUnchecked, drawn);
+    for (const Chosen by : {Chosen::kHere, Chosen::kInTurn, Chosen::kAtOnce})
+      expect_next(c, Mode::kUnchecked, by);
   }
 }
 

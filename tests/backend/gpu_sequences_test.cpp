@@ -180,21 +180,23 @@ TEST_P(GpuSequences, ComeGoAndEndWithoutAWordToTheOthers) {
 
 TEST_P(GpuSequences, DrawAsTheyDrawAlone) {
   if (std::string(GetParam()) != "models/gemma3") GTEST_SKIP() << "the sampler does not know the model";
-  const auto backend = make(together_options(3)), single = make(together_options(1));
+  const auto backend = make(together_options(5)), single = make(together_options(1));
   ASSERT_TRUE(backend && single);
-  Wish wishes[] = {{.n = 0}, {.n = 1}, {.n = 2}};
+  Wish wishes[] = {{.n = 0}, {.n = 1}, {.n = 2}, {.n = 3}, {.n = 4}};
   wishes[0].sampling.temperature = 0.9;
   wishes[0].sampling.top_k = 20;
   wishes[0].sampling.seed = 5;
   wishes[2].sampling.repeat_penalty = 1.3;
+  wishes[3].sampling = {.temperature = 0.5, .frequency_penalty = 0.2, .penalty_window = 4, .seed = 7};
+  wishes[4].sampling = {.temperature = 1, .logit_bias = {{5, 3.0}, {9, 2.0}}, .seed = 8};
   Said said;
-  for (std::uint32_t slot = 0; slot < 3; ++slot) {
+  for (std::uint32_t slot = 0; slot < 5; ++slot) {
     ASSERT_OK(feed(*backend, slot, slot));
     ASSERT_OK(join(*backend, slot, wishes[slot]));
   }
   while (listen(*backend, said)) {
   }
-  for (std::uint32_t slot = 0; slot < 3; ++slot)
+  for (std::uint32_t slot = 0; slot < 5; ++slot)
     EXPECT_EQ(said[slot], alone(*single, wishes[slot])) << "sequence " << slot;
 }
 

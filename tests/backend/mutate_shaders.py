@@ -75,7 +75,7 @@ TESTS = {
     "row_sum.wgsl": "Gemv.*:*SameSums*",
     "unit_products.wgsl": "Gemv.*:*SameSums*",
     **{f"sampling_{part}.wgsl": "engine_tests GpuSampling.*"
-       for part in ("buckets", "clear", "collect", "count", "double", "draw", "histogram", "parameters", "partial",
+       for part in ("buckets", "clear", "collect", "count", "double", "draw", "histogram", "logits", "parameters", "partial",
                     "philox", "pick", "scan", "score", "u64", "weight")},
     "sampling_accept.wgsl": ("engine_tests GpuSampling.*", "Models/GpuGuesses.GiveTheSameTokens*gemma3*"),
     "splits.wgsl": f"GpuDecodeOfLong*:{DECODE}",

@@ -34,14 +34,14 @@ class Chooser {
     DOPPLER_ASSIGN(chooser->logits_, device.make_buffer("logits", std::uint64_t{vocab} * 4));
     DOPPLER_ASSIGN(chooser->chosen_, device.make_buffer("chosen", 4));
     DOPPLER_ASSIGN(chooser->sampling_,
-                   Sampling::create(device, kernels, vocab, chooser->logits_, chooser->chosen_));
+                   Sampling::create(device, kernels, {.vocab = vocab}, chooser->logits_, chooser->chosen_));
     return chooser;
   }
 
   // One token for each row of logits, in one submission; each becomes part of the history of the next.
   Result<std::vector<TokenId>> choose(const GenerateOptions& options, const std::vector<Logits>& rows,
                                       const std::vector<TokenId>& history, std::uint64_t draw, TokenId pad) {
-    DOPPLER_TRY(sampling_->begin(options, pad, history, draw));
+    DOPPLER_TRY(sampling_->begin_alone(options, pad, history, draw));
     return go_on(rows);
   }
   Result<std::vector<TokenId>> go_on(const std::vector<Logits>& rows) {
@@ -456,6 +456,66 @@ TEST_F(GpuSampling, CountsDrawsIn64Bits) {
   EXPECT_EQ(differing_, 0u);
 }
 
+// Rows of different options, listed in another order than their logits', of which one begins anew, with more
+// biases than any before, while the others go on.
+TEST_F(GpuSampling, ChoosesForRowsAsForEachAlone) {
+  constexpr std::uint32_t kRows = 5, kOfLogits = 6, kTokens = 4;
+  for (const std::uint32_t vocab : {7u, 1000u}) {
+    Maker maker(7 + vocab);
+    std::vector<Logits> logits;
+    Logits all;
+    for (std::uint32_t row = 0; row < kOfLogits; ++row) {
+      logits.push_back(maker.logits(vocab));
+      all.insert(all.end(), logits.back().begin(), logits.back().end());
+    }
+    all.resize((all.size() + 3) / 4 * 4);
+    ASSERT_OK_AND_ASSIGN(const Buffer rows, device_->make_filled("rows", all.size() * 4, [&](auto out) {
+      std::memcpy(out.data(), all.data(), out.size());
+    }));
+    ASSERT_OK_AND_ASSIGN(const Buffer chosen, device_->make_buffer("chosen", kOfLogits * 4));
+    ASSERT_OK_AND_ASSIGN(Sampling together,
+                         Sampling::create(*device_, *kernels_, {vocab, kRows, kOfLogits}, rows, chosen));
+    GenerateOptions options[kRows] = {
+        {.temperature = 0.9, .seed = 1},
+        {.repeat_penalty = 1.4, .logit_bias = {{3, 2.0}}},
+        {.temperature = 1, .frequency_penalty = 0.5, .penalty_window = 3, .seed = 2},
+        {.temperature = 2, .top_k = 5, .top_p = 0.9, .seed = 3},
+        {.presence_penalty = 1}};
+    const std::vector<TokenId> history = {5, 1, 1, 2, 6};
+    for (std::uint32_t row = 0; row < kRows; ++row)
+      ASSERT_OK(together.begin(row, options[row], -1, history, 10 * row));
+    std::vector<Sampling::Listed> listed = {{4, 5}, {0, 0}, {2, 3}, {1, 1}};  // row 3 rests
+    ASSERT_OK(together.list(listed));
+    std::vector<TokenId> said[kRows];
+    const auto take = [&](std::uint32_t tokens) -> Status {
+      for (std::uint32_t i = 0; i < tokens; ++i) {
+        Recorder recorder(*device_);
+        together.record(recorder);
+        DOPPLER_TRY(recorder.submit());
+        DOPPLER_ASSIGN(const auto bytes, device_->download(chosen));
+        std::vector<TokenId> ids(kOfLogits);
+        std::memcpy(ids.data(), bytes.data(), ids.size() * 4);
+        for (const auto& [row, of_logits] : listed) said[row].push_back(ids[of_logits]);
+      }
+      return {};
+    };
+    ASSERT_OK(take(kTokens));
+    options[3].logit_bias = {{0, 1.0}, {1, -kInfinity}, {2, 0.5}, {4, 0.25}, {6, 3.0}};
+    ASSERT_OK(together.begin(3, options[3], -1, history, 30));
+    listed = {{1, 1}, {3, 2}, {2, 3}, {0, 0}, {4, 5}};
+    ASSERT_OK(together.list(listed));
+    EXPECT_EQ(together.dispatches(), 5u);
+    ASSERT_OK(take(kTokens));
+    for (const auto& [row, of_logits] : listed) {
+      ASSERT_OK_AND_ASSIGN(
+          const auto alone,
+          chooser(vocab).choose(options[row], std::vector<Logits>(said[row].size(), logits[of_logits]),
+                                history, 10 * row, -1));
+      EXPECT_EQ(said[row], alone) << "row " << row << " of " << vocab << " tokens";
+    }
+  }
+}
+
 // Options and the vocabulary are values in buffers: other ones compile nothing.
 TEST_F(GpuSampling, CompilesNothingWhenOptionsChange) {
   chooser(7);
@@ -472,7 +532,7 @@ TEST_F(GpuSampling, CompilesNothingWhenOptionsChange) {
 TEST_F(GpuSampling, RefusesWhatItCannotHold) {
   EXPECT_ERROR(Chooser::create(*device_, *kernels_, 1 << 22), "4194304 tokens", "Choose them on the CPU");
   const GenerateOptions options{.max_tokens = 4000000000, .repeat_penalty = 2, .penalty_window = 100000000};
-  EXPECT_ERROR(chooser(7).sampling().begin(options, -1, {}, 0), "100000000", "--backend cpu");
+  EXPECT_ERROR(chooser(7).sampling().begin_alone(options, -1, {}, 0), "100000000", "--backend cpu");
 }
 
 // Not a test of anything: what a token costs, for whoever has a real GPU. Run it with
@@ -500,7 +560,7 @@ TEST_F(GpuSampling, DISABLED_Speed) {
         {"temperature 1", {.temperature = 1}},
     };
     for (const auto& [name, options] : settings) {
-      ASSERT_OK(chooser->sampling().begin(options, -1, {}, 0));
+      ASSERT_OK(chooser->sampling().begin_alone(options, -1, {}, 0));
       double best[2] = {1e30, 1e30};
       for (int round = 0; round < 5; ++round) {
         for (const int many : {0, 1}) {

@@ -11,13 +11,30 @@ Result<GuessCheck> GuessCheck::create(Context& context, BatchProgram& batch) {
   DOPPLER_ASSIGN(check.likeliest_, LikeliestRows::create(context, batch, kMostInLine));
   DOPPLER_ASSIGN(check.back_, context.device->make_read_back("checked guesses",
                                                              kMostInLine * check.likeliest_.row_bytes()));
+  DOPPLER_ASSIGN(check.drawn_, context.device->make_buffer("drawn behind guesses", kMostInLine * 4));
   return check;
 }
 
+// The newest token and as many guesses as anybody asks for.
+static constexpr std::uint32_t kAtOnce = 17;
+
+GuessCheck::Way GuessCheck::way_of(std::size_t tokens, const GenerateOptions& o) const {
+  if (TokenRunner::is_greedy(o)) return Way::kLikeliest;
+  const bool remembers = o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
+  const bool fit =
+      kAtOnce * Sampling::row_bytes(context_->plan.vocab_size) <= context_->device->limits().binding_bytes;
+  return remembers || !fit || tokens > kAtOnce ? Way::kInTurn : Way::kAtOnce;
+}
+
 Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) {
-  if (!TokenRunner::is_greedy(sampling) && !sampler_) {
-    DOPPLER_ASSIGN(drawn_, context_->device->make_buffer("drawn behind guesses", kMostInLine * 4));
-    DOPPLER_ASSIGN(sampler_, RowSampler::create(*context_, true));
+  const Way way = way_of(tokens, sampling);
+  if (way == Way::kAtOnce && !rows_) {
+    const Sampling::Rows rows{.vocab = context_->plan.vocab_size, .count = kAtOnce, .of_logits = kAtOnce};
+    DOPPLER_ASSIGN(rows_, Sampling::create(*context_->device, context_->kernels, rows,
+                                           batch_->value(context_->plan.logits).buffer, drawn_));
+  }
+  if (way == Way::kInTurn && !in_turn_) {
+    DOPPLER_ASSIGN(in_turn_, RowSampler::create(*context_));
   }
   std::vector<FixedDispatch>& body = bodies_[tokens];
   if (!body.empty()) return {};
@@ -29,21 +46,38 @@ Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) 
   return recorded;
 }
 
-void GuessCheck::record(Recorder& recorder, std::size_t tokens, bool draws) const {
+Status GuessCheck::begin(std::size_t tokens, const Continuation& c) {
+  const Way way = way_of(tokens, *c.sampling);
+  if (way == Way::kLikeliest) return {};
+  if (way == Way::kInTurn) return in_turn_->begin(c);
+  const auto count = static_cast<std::uint32_t>(tokens);
+  DOPPLER_TRY(rows_->begin(0, *c.sampling, c.pad_id, c.history, c.draw, count));
+  std::vector<Sampling::Listed> all;
+  for (std::uint32_t row = 0; row < count; ++row) all.push_back({row, row});
+  return rows_->list(all);
+}
+
+void GuessCheck::record(Recorder& recorder, std::size_t tokens, Way way) const {
   for (const FixedDispatch& dispatch : bodies_.at(tokens)) recorder.dispatch(dispatch);
-  if (!draws) return recorder.dispatch(likeliest_.dispatch(static_cast<std::uint32_t>(tokens)));
-  sampler_->begin_rows(recorder);
-  const Buffer& logits = batch_->value(context_->plan.logits).buffer;
-  for (std::size_t i = 0; i < tokens; ++i) sampler_->record(recorder, logits, i, drawn_);
+  if (way == Way::kLikeliest) {
+    recorder.dispatch(likeliest_.dispatch(static_cast<std::uint32_t>(tokens)));
+  } else if (way == Way::kAtOnce) {
+    rows_->record(recorder);
+  } else {
+    in_turn_->begin_guesses(recorder);
+    const Buffer& logits = batch_->value(context_->plan.logits).buffer;
+    for (std::size_t i = 0; i < tokens; ++i) in_turn_->record(recorder, logits, i, drawn_);
+  }
 }
 
 Result<std::span<const TokenId>> GuessCheck::run(std::size_t tokens, const Continuation& c) {
   DOPPLER_TRY(prepare(tokens, *c.sampling));
-  const bool draws = !TokenRunner::is_greedy(*c.sampling);
-  if (draws) DOPPLER_TRY(begin(c));
+  DOPPLER_TRY(begin(tokens, c));
+  const Way way = way_of(tokens, *c.sampling);
+  const bool draws = way != Way::kLikeliest;
   const std::uint64_t bytes = tokens * (draws ? 4 : likeliest_.row_bytes());
   Recorder recorder(*context_->device);
-  record(recorder, tokens, draws);
+  record(recorder, tokens, way);
   recorder.copy(draws ? drawn_ : likeliest_.candidates(), 0, back_, 0, bytes);
   DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
   std::vector<std::uint32_t> words(bytes / 4);

@@ -19,14 +19,20 @@ class GuessCheck {
 
   // Makes what steps of so many tokens, with these options, need.
   Status prepare(std::size_t tokens, const GenerateOptions& sampling);
-  // Of steps whose tokens are not the likeliest of their rows: how these are drawn, from continuation.draw
-  // on.
-  Status begin(const Continuation& continuation) { return sampler_->begin(continuation); }
+  // How the tokens of a step's rows are chosen: the likeliest; drawn all at once; or, where what is chosen
+  // depends on what was, one after the other.
+  enum class Way { kLikeliest, kAtOnce, kInTurn };
+  Way way_of(std::size_t tokens, const GenerateOptions& sampling) const;
+  // Of steps of so many tokens, from continuation.draw on.
+  Status begin(std::size_t tokens, const Continuation& continuation);
   // A step of so many tokens. The likeliest behind each then stand in likeliest().candidates(), or what was
-  // drawn in drawn(): kNoToken behind a wrong guess.
-  void record(Recorder& recorder, std::size_t tokens, bool draws) const;
+  // chosen in drawn(): kNoToken behind a wrong guess, where they are chosen in turn.
+  void record(Recorder& recorder, std::size_t tokens, Way way) const;
   const LikeliestRows& likeliest() const { return likeliest_; }
   const Buffer& drawn() const { return drawn_; }
+  // As Sampling::state(), of the rows that are drawn at once. Behind a step each has the number of a draw
+  // more.
+  const Buffer& draws() const { return rows_->state(); }
   // The buffer `step` has the tokens. `continuation`: of the first one, as if it went on alone. Valid until
   // the next call.
   Result<std::span<const TokenId>> run(std::size_t tokens, const Continuation& continuation);
@@ -37,7 +43,9 @@ class GuessCheck {
   Context* context_;
   BatchProgram* batch_;
   LikeliestRows likeliest_;
-  std::optional<RowSampler> sampler_;  // made when tokens are first drawn, one row after the other
+  // Made when they are first needed.
+  std::optional<Sampling> rows_;
+  std::optional<RowSampler> in_turn_;
   Buffer drawn_;
   std::map<std::size_t, std::vector<FixedDispatch>> bodies_;  // by tokens
   Buffer back_;

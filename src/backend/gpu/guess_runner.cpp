@@ -25,23 +25,30 @@ Result<GuessRunner> GuessRunner::create(Context& context, std::uint32_t rows) {
 }
 
 Status GuessRunner::prepare(const GuessCheck& check, const GenerateOptions& sampling) {
-  const bool draws = !TokenRunner::is_greedy(sampling);
-  std::optional<BoundKernel>& next = next_[draws];
-  if (next) return {};
+  const GuessCheck::Way way = check.way_of(rows_, sampling);
+  if (next_.contains(way)) return {};
+  const bool draws = way != GuessCheck::Way::kLikeliest, at_once = way == GuessCheck::Way::kAtOnce;
   ShaderValues values = {{"THREADS", kTextThreads},
                          {"ROWS", rows_},
                          {"DRAWN", draws},
+                         {"AT_ONCE", at_once},
                          {"VOCAB", context_->plan.vocab_size},
                          {"IDS", context_->layout.ids()},
                          {"POSITIONS", context_->layout.positions()},
                          {"LONGEST", kLongestEnd}};
-  if (!draws) values["CANDIDATES"] = check.likeliest().each();
+  std::vector<Bound> bound = {{"step", context_->step}, {"text", text_}, {"result", result_}};
+  if (!draws) {
+    values["CANDIDATES"] = check.likeliest().each();
+    bound.push_back({"candidates", check.likeliest().candidates()});
+  } else {
+    bound.push_back({"drawn", check.drawn()});
+  }
+  if (at_once) {
+    values["STATE_WORDS"] = Sampling::kStateWords;
+    bound.push_back({"draws", check.draws()});
+  }
   DOPPLER_ASSIGN(auto kernel, context_->kernels.get("guess_tokens.wgsl", values));
-  const Bound from =
-      draws ? Bound{"drawn", check.drawn()} : Bound{"candidates", check.likeliest().candidates()};
-  DOPPLER_ASSIGN(next,
-                 BoundKernel::create(*context_->device, std::move(kernel),
-                                     {{"step", context_->step}, {"text", text_}, from, {"result", result_}}));
+  DOPPLER_ASSIGN(next_[way], BoundKernel::create(*context_->device, std::move(kernel), bound));
   return {};
 }
 
@@ -53,10 +60,14 @@ std::size_t GuessRunner::most_flights(const BackendOptions& options, std::size_t
 }
 
 Status GuessRunner::begin(const Continuation& c, std::uint64_t length, GuessCheck& check) {
-  const bool draws = !TokenRunner::is_greedy(*c.sampling);
-  if (draws) DOPPLER_TRY(check.begin(c));
+  DOPPLER_TRY(check.begin(rows_, c));
   DOPPLER_TRY(context_->device->write(text_, 0, std::as_bytes(c.history)));
-  flying_ = {.slot = c.slot, .draws = draws, .begin = length, .left = c.most, .newest = c.id, .flights = {}};
+  flying_ = {.slot = c.slot,
+             .way = check.way_of(rows_, *c.sampling),
+             .begin = length,
+             .left = c.most,
+             .newest = c.id,
+             .flights = {}};
   return {};
 }
 
@@ -71,8 +82,8 @@ Result<bool> GuessRunner::submit(const GuessCheck& check) {
   Flight flight;
   DOPPLER_ASSIGN(flight.back, context_->device->take_read_back(spare_, "a check's tokens", result_.bytes()));
   Recorder recorder(*context_->device);
-  check.record(recorder, rows_, f.draws);
-  recorder.dispatch(*next_[f.draws], {1, 1, 1});
+  check.record(recorder, rows_, f.way);
+  recorder.dispatch(next_.at(f.way), {1, 1, 1});
   recorder.copy(result_, 0, flight.back, 0, result_.bytes());
   DOPPLER_ASSIGN(flight.submission, recorder.submit());
   f.flights.push_back(std::move(flight));

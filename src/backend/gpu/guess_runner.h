@@ -3,8 +3,8 @@
 // device, so that nothing waits for the host between steps.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -47,7 +47,7 @@ class GuessRunner {
   };
   struct Flying {
     std::uint32_t slot = 0;
-    bool draws = false;       // tokens are not the likeliest of their rows
+    GuessCheck::Way way = {};
     std::uint64_t begin = 0;  // length of the cache before
     std::uint64_t given = 0;  // tokens
     std::uint64_t left = 0;   // tokens that are wanted still
@@ -60,8 +60,7 @@ class GuessRunner {
 
   Context* context_;
   std::uint32_t rows_;
-  std::array<std::optional<BoundKernel>, 2>
-      next_;  // behind tokens that are the likeliest, and that are drawn
+  std::map<GuessCheck::Way, BoundKernel> next_;
   Buffer text_, result_;
   std::optional<Flying> flying_;
   std::vector<Buffer> spare_;  // read-back buffers

@@ -2,16 +2,15 @@
 
 namespace doppler::gpu {
 
-Result<RowSampler> RowSampler::create(Context& context, bool guesses) {
+Result<RowSampler> RowSampler::create(Context& context) {
   Device& device = *context.device;
   const std::uint32_t vocab = context.plan.vocab_size;
   // Whole vectors of four.
   DOPPLER_ASSIGN(Buffer logits, device.make_buffer("logits of a row", (std::uint64_t{vocab} + 3) / 4 * 16));
   DOPPLER_ASSIGN(Buffer chosen, device.make_buffer("chosen of a row", 4));
-  std::optional<Sampling::Guesses> step;
-  if (guesses) step = {context.step, context.layout.ids()};
   DOPPLER_ASSIGN(Sampling sampling,
-                 Sampling::create(device, context.kernels, vocab, logits, chosen, std::move(step)));
+                 Sampling::create(device, context.kernels, {.vocab = vocab}, logits, chosen,
+                                  Sampling::Guesses{context.step, context.layout.ids()}));
   return RowSampler(std::uint64_t{vocab} * 4, std::move(logits), std::move(chosen), std::move(sampling));
 }
 

@@ -1,5 +1,5 @@
-// RowSampler: chooses a token from a row of a batch program's logits as the options of one sequence say, in a
-// buffer of its own.
+// RowSampler: chooses tokens from the rows of a step of guesses, one after the other, each with the one
+// before in its history, as the options of one sequence say.
 #pragma once
 
 #include "backend/continuer.h"
@@ -10,13 +10,14 @@ namespace doppler::gpu {
 
 class RowSampler {
  public:
-  // `guesses`: the rows are those of the buffer `step`, one sequence's, and all but the first are guesses:
-  // see Sampling::begin_rows().
-  static Result<RowSampler> create(Context& context, bool guesses = false);
+  // The rows are those of the buffer `step`.
+  static Result<RowSampler> create(Context& context);
 
   // As Sampling::begin().
-  Status begin(const Continuation& c) { return sampling_.begin(*c.sampling, c.pad_id, c.history, c.draw); }
-  void begin_rows(Recorder& recorder) const { sampling_.begin_rows(recorder); }
+  Status begin(const Continuation& c) {
+    return sampling_.begin_alone(*c.sampling, c.pad_id, c.history, c.draw);
+  }
+  void begin_guesses(Recorder& recorder) const { sampling_.begin_guesses(recorder); }
   // Row `row` of `logits` gives the token in word `row` of `chosen`: see Sampling::record().
   void record(Recorder& recorder, const Buffer& logits, std::size_t row, const Buffer& chosen) const;
 

@@ -15,6 +15,9 @@ constexpr std::uint32_t kRingSteps = 1024;
 // Words of a sequence in `rows`: what next_tokens.wgsl counts, and tokens that end it. Models have one to
 // eight of these; where there are more, the host sees the others, some steps later.
 constexpr std::uint32_t kRowHeader = 4, kMostStops = 12, kRowWords = kRowHeader + kMostStops;
+// Sequences whose tokens one sampler chooses. More take buffers that few need: a row has 32 bytes for each
+// token of the vocabulary, 8 MiB of Gemma's.
+constexpr std::uint32_t kChoosers = 16;
 constexpr std::uint32_t kNextThreads = 32;  // as many as LikeliestRows has candidates of a row at most
 
 }  // namespace
@@ -79,7 +82,7 @@ Status SequencesRunner::join(const Continuation& c, std::uint64_t length) {
   if (!TokenRunner::is_greedy(*c.sampling)) {
     DOPPLER_ASSIGN(row.chooser, free_chooser());
     Chooser& chooser = choosers_[*row.chooser];
-    DOPPLER_TRY(chooser.sampler.begin(c));
+    DOPPLER_TRY(samplers_[chooser.sampler].begin(chooser.row, *c.sampling, c.pad_id, c.history, c.draw));
     chooser.used = true;
   }
   pad_ = c.pad_id;
@@ -91,9 +94,19 @@ Status SequencesRunner::join(const Continuation& c, std::uint64_t length) {
 Result<std::size_t> SequencesRunner::free_chooser() {
   const auto free = std::ranges::find(choosers_, false, &Chooser::used);
   if (free != choosers_.end()) return static_cast<std::size_t>(free - choosers_.begin());
-  DOPPLER_ASSIGN(RowSampler sampler, RowSampler::create(*context_));
-  choosers_.push_back({std::move(sampler)});
-  return choosers_.size() - 1;
+  const std::size_t first = choosers_.size();
+  const Buffer& logits = batch_->value(context_->plan.logits).buffer;
+  const std::uint64_t fit =
+      context_->device->limits().binding_bytes / Sampling::row_bytes(context_->plan.vocab_size);
+  const Sampling::Rows rows{
+      .vocab = context_->plan.vocab_size,
+      .count = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1, std::min(kChoosers, most_))),
+      .of_logits = most_};
+  DOPPLER_ASSIGN(Sampling sampler,
+                 Sampling::create(*context_->device, context_->kernels, rows, logits, chosen_));
+  for (std::uint32_t row = 0; row < rows.count; ++row) choosers_.push_back({samplers_.size(), row});
+  samplers_.push_back(std::move(sampler));
+  return first;
 }
 
 std::uint64_t SequencesRunner::most_left() const {
@@ -115,6 +128,17 @@ std::vector<FixedDispatch> SequencesRunner::choice(std::uint32_t count) const {
   return {likeliest_.dispatch(count), {next_, {count, 1, 1}}};
 }
 
+// Tells the samplers which of their rows choose, and from which rows of logits.
+Status SequencesRunner::list_choosers() {
+  std::vector<std::vector<Sampling::Listed>> lists(samplers_.size());
+  for (std::size_t i = 0; i < listed_.size(); ++i) {
+    if (const auto& chooser = rows_[listed_[i]].chooser)
+      lists[choosers_[*chooser].sampler].push_back({choosers_[*chooser].row, static_cast<std::uint32_t>(i)});
+  }
+  for (std::size_t i = 0; i < samplers_.size(); ++i) DOPPLER_TRY(samplers_[i].list(lists[i]));
+  return {};
+}
+
 // Lists the sequences that have not ended. Nothing may be under way.
 Status SequencesRunner::write_rows() {
   listed_.clear();
@@ -125,6 +149,7 @@ Status SequencesRunner::write_rows() {
   submitted_ = received_ = 0;
   const auto count = static_cast<std::uint32_t>(listed_.size());
   if (count == 0) return {};
+  DOPPLER_TRY(list_choosers());
   if (count != step_rows_) {
     DOPPLER_ASSIGN(body_, body(count));
     choice_ = choice(count);
@@ -200,13 +225,9 @@ Result<bool> SequencesRunner::submit() {
   DOPPLER_ASSIGN(flight.back,
                  context_->device->take_read_back(spare_, "tokens of sequences", kRingSteps * entry));
   Recorder recorder(*context_->device);
-  const Buffer& logits = batch_->value(context_->plan.logits).buffer;
   for (std::uint32_t s = 0; s < steps; ++s) {
     for (const FixedDispatch& dispatch : body_) recorder.dispatch(dispatch);
-    for (std::size_t i = 0; i < listed_.size(); ++i) {
-      if (!rows_[listed_[i]].chooser) continue;
-      choosers_[*rows_[listed_[i]].chooser].sampler.record(recorder, logits, i, chosen_);
-    }
+    for (const Sampling& sampler : samplers_) sampler.record(recorder);
     for (const FixedDispatch& dispatch : choice_) recorder.dispatch(dispatch);
   }
   recorder.copy(ring_, at * entry, flight.back, 0, steps * entry);

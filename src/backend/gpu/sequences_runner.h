@@ -12,7 +12,7 @@
 #include "backend/continuer.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/likeliest_rows.h"
-#include "backend/gpu/row_sampler.h"
+#include "backend/gpu/sampling.h"
 
 namespace doppler::gpu {
 
@@ -48,9 +48,11 @@ class SequencesRunner {
   SequencesRunner(Context& context, BatchProgram& batch, std::uint32_t most)
       : context_(&context), batch_(&batch), most_(most) {}
 
-  // Of a sequence whose token is not just the likeliest.
+  // Of a sequence whose token is not just the likeliest: a row of a sampler. As many rows are made at a time
+  // as their buffers may have.
   struct Chooser {
-    RowSampler sampler;
+    std::size_t sampler = 0;
+    std::uint32_t row = 0;
     bool used = false;
   };
   struct Row {
@@ -69,6 +71,7 @@ class SequencesRunner {
   };
 
   Result<std::size_t> free_chooser();
+  Status list_choosers();
   Result<std::vector<FixedDispatch>> body(std::uint32_t count);
   Status write_rows();
   // False where nothing was submitted: sequences have no room in the cache, or have ended.
@@ -84,6 +87,7 @@ class SequencesRunner {
   LikeliestRows likeliest_;
   BoundKernel next_;
   Buffer ring_, chosen_, table_;
+  std::vector<Sampling> samplers_;
   std::vector<Chooser> choosers_;
   std::vector<Row> rows_;
   std::optional<TokenId> pad_;

@@ -124,8 +124,9 @@ Status TokenRunner::step(const DecodeProgram& program, const StepInput& input, T
 Result<Sampling*> TokenRunner::sampling_of(const DecodeProgram& program) {
   std::optional<Sampling>& sampling = &program == &program_ ? sampling_ : looking_sampling_;
   if (!sampling) {
-    DOPPLER_ASSIGN(sampling, Sampling::create(*context_->device, context_->kernels, context_->plan.vocab_size,
-                                              program.logits(), program.chosen()));
+    DOPPLER_ASSIGN(
+        sampling, Sampling::create(*context_->device, context_->kernels, {.vocab = context_->plan.vocab_size},
+                                   program.logits(), program.chosen()));
   }
   return &*sampling;
 }
@@ -141,7 +142,7 @@ Status TokenRunner::begin(const Continuation& continuation, std::uint64_t length
   Sampling* sampling = nullptr;
   if (!is_greedy(options)) {
     DOPPLER_ASSIGN(sampling, sampling_of(*program));
-    DOPPLER_TRY(sampling->begin(options, continuation.pad_id, continuation.history, continuation.draw));
+    DOPPLER_TRY(sampling->begin_alone(options, continuation.pad_id, continuation.history, continuation.draw));
   }
   const std::uint32_t words[] = {0, static_cast<std::uint32_t>(continuation.pad_id)};
   static_assert(StepLayout::kPad == StepLayout::kCounted + 1);

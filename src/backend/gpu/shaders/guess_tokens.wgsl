@@ -5,12 +5,16 @@
 // One workgroup.
 //
 // Template values (guess_runner.cpp): ROWS tokens of a step; DRAWN 1: the sampler has chosen them, else CANDIDATES of a row decide,
-// each as in head.wgsl; VOCAB tokens; IDS, POSITIONS
+// each as in head.wgsl; AT_ONCE 1: for all rows at once, as if all guesses were right, and `draws` ([row] STATE_WORDS words, the low
+// and the high one of a number first) counts on from those that were; VOCAB tokens; IDS, POSITIONS
 // words of `step` where the rows' ids and positions begin; LONGEST.
 // result: the position of the first row, the ROWS ids that were fed, the ROWS tokens that were chosen behind them.
 // Token 0xffffffff: none could be chosen.
 @group(0) @binding(0) var<storage, read_write> step : array<u32>;
 @group(0) @binding(1) var<storage, read_write> text : array<u32>;
+#if AT_ONCE
+@group(0) @binding(4) var<storage, read_write> draws : array<u32>;
+#endif
 #if DRAWN
 @group(0) @binding(2) var<storage, read> drawn : array<u32>;
 #else
@@ -78,6 +82,15 @@ fn main(@builtin(local_invocation_index) t : u32) {
   storageBarrier();
   workgroupBarrier();
   let last = newest;
+#if AT_ONCE
+  if (t < ${ROWS}u) {
+    // Each has drawn one; as many were taken as there are new tokens.
+    let more = max(last - result[0], 1u) - 1u;
+    let low = draws[t * ${STATE_WORDS}u] + more;
+    draws[t * ${STATE_WORDS}u] = low;
+    draws[t * ${STATE_WORDS}u + 1u] += u32(low < more);
+  }
+#endif
   for (var at = t; at < last; at += ${THREADS}u) {
     var agreed = 0u;
     while (agreed < ${LONGEST}u && agreed <= at && text[at - agreed] == text[last - agreed]) {

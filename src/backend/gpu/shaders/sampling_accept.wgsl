@@ -4,27 +4,28 @@
 // behind a wrong one is none, and leaves everything as it is.
 fn accept(id : u32) {
 #if GUESSED
-  let row = state[kRow];
-  if (row == kNoRow) {
+  let at_row = state[own_state + kRow];
+  if (at_row == kNoRow) {
     chosen[0] = 0xffffffffu;
     return;
   }
-  state[kRow] = select(kNoRow, row + 1u, step[${IDS + 1}u + row] == id);
+  state[own_state + kRow] = select(kNoRow, at_row + 1u, step[${IDS + 1}u + at_row] == id);
 #endif
-  chosen[0] = id;
-  let low = state[kDrawLow] + 1u;
-  state[kDrawLow] = low;
-  if (low == 0u) { state[kDrawHigh] += 1u; }
-  if (parameters.penalises == 0u || id >= parameters.vocab) { return; }
-  marks[id].x += 1u;
-  if (parameters.window == 0u) { return; }
-  let length = state[kLength];
-  let at = length % parameters.window;
-  if (length >= parameters.window) {
-    let oldest = window[at];
-    if (oldest < parameters.vocab) { marks[oldest].x -= 1u; }
+  chosen[parameters[row].logits_row] = id;
+  let low = state[own_state + kDrawLow] + 1u;
+  state[own_state + kDrawLow] = low;
+  if (low == 0u) { state[own_state + kDrawHigh] += 1u; }
+  if (parameters[row].penalises == 0u || id >= parameters[row].vocab) { return; }
+  marks[base + id].x += 1u;
+  if (parameters[row].window == 0u) { return; }
+  let length = state[own_state + kLength];
+  let at = length % parameters[row].window;
+  let place = parameters[row].window_at + at;
+  if (length >= parameters[row].window) {
+    let oldest = window[place];
+    if (oldest < parameters[row].vocab) { marks[base + oldest].x -= 1u; }
   }
-  window[at] = id;
+  window[place] = id;
   // A length beyond the window only tells the place in it.
-  state[kLength] = select(length + 1u, parameters.window + (at + 1u) % parameters.window, length >= parameters.window);
+  state[own_state + kLength] = select(length + 1u, parameters[row].window + (at + 1u) % parameters[row].window, length >= parameters[row].window);
 }

@@ -49,8 +49,8 @@ fn scan_buckets(t : u32) {
   var mass = vec2u(0u);
   var count = 0u;
 #for i in 0..PER_THREAD
-  masses[${i}] = vec2u(histogram[t * ${PER_THREAD}u + ${BUCKETS + i}u], histogram[t * ${PER_THREAD}u + ${i}u]);
-  counts[${i}] = histogram[t * ${PER_THREAD}u + ${2 * BUCKETS + i}u];
+  masses[${i}] = vec2u(histogram[own_histogram + t * ${PER_THREAD}u + ${BUCKETS + i}u], histogram[own_histogram + t * ${PER_THREAD}u + ${i}u]);
+  counts[${i}] = histogram[own_histogram + t * ${PER_THREAD}u + ${2 * BUCKETS + i}u];
   mass = add64(mass, masses[${i}]);
   count += counts[${i}];
 #endfor
@@ -88,7 +88,7 @@ fn find_count(goal : u32, slot : u32, t : u32) {
 // The mass that top-p wants of a whole: the likeliest alone at least. Rounded down, so that 0.9 of ten equal
 // tokens are nine, though the double 0.9 is a little more.
 fn enough_of(whole : vec2u) -> vec2u {
-  return max64(mul64(parameters.top_p, whole).high, vec2u(0u, 1u));
+  return max64(mul64(parameters[row].top_p, whole).high, vec2u(0u, 1u));
 }
 // The first mass above the draw's share of a whole.
 fn goal_of(share : vec2u, whole : vec2u) -> vec2u {
@@ -96,6 +96,6 @@ fn goal_of(share : vec2u, whole : vec2u) -> vec2u {
 }
 // Less than a whole where `keep` cuts it.
 fn kept_of(whole : vec2u) -> vec2u {
-  if (parameters.has_keep == 0u) { return whole; }
-  return min64(whole, vec2u(histogram[${3 * BUCKETS + 1}], histogram[${3 * BUCKETS}]));
+  if (parameters[row].has_keep == 0u) { return whole; }
+  return min64(whole, vec2u(histogram[own_histogram + ${3 * BUCKETS + 1}], histogram[own_histogram + ${3 * BUCKETS}]));
 }

@@ -4,8 +4,8 @@
 // found: 0 the bucket of the k-th token; 1, 2 the first and last that may hold top-p's last; 3, 4 those for the drawn one.
 // Workgroups: x over `chunk` tokens each.
 #include "sampling_parameters.wgsl"
-@group(0) @binding(0) var<storage, read> logits : array<vec4u>;
-@group(0) @binding(1) var<storage, read> parameters : Parameters;
+#include "sampling_logits.wgsl"
+@group(0) @binding(1) var<storage, read> parameters : array<Parameters>;
 @group(0) @binding(2) var<storage, read> marks : array<vec2u>;
 @group(0) @binding(3) var<storage, read> keys : array<vec2u>;
 @group(0) @binding(4) var<storage, read> histogram : array<u32>;
@@ -18,24 +18,25 @@ var<workgroup> carried : array<u32, kStateWords>;
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  begin_row(parameters[group.y].listed);
   // For all the workgroup once: loads of atomics go past the caches.
-  if (t < kStateWords) { carried[t] = atomicLoad(&state[t]); }
+  if (t < kStateWords) { carried[t] = atomicLoad(&state[own_state + t]); }
   scan_buckets(t);
   var least = mass_sums[${THREADS - 1}];
   var most = least;
-  let bounded = parameters.top_k != 0u && count_sums[${THREADS - 1}] > parameters.top_k;
-  if (bounded) { find_count(parameters.top_k, 0u, t); }
+  let bounded = parameters[row].top_k != 0u && count_sums[${THREADS - 1}] > parameters[row].top_k;
+  if (bounded) { find_count(parameters[row].top_k, 0u, t); }
   workgroupBarrier();
   if (bounded) {
     least = found[0].mass;
     most = add64(least, found[0].own_mass);
   }
-  if (parameters.has_top_p != 0u) {
+  if (parameters[row].has_top_p != 0u) {
     find_mass(enough_of(least), 1u, t);
     find_mass(enough_of(most), 2u, t);
   }
   workgroupBarrier();
-  if (parameters.has_top_p != 0u) {
+  if (parameters[row].has_top_p != 0u) {
     least = min64(least, found[1].mass);
     most = min64(most, add64(found[2].mass, found[2].own_mass));
   }
@@ -47,11 +48,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let largest = vec2u(carried[kLargestHigh], carried[kLargestLow]);
   let ruler = Ruler(bitcast<i32>(carried[kExponent]), carried[kFactor]);
   let top = unpack(double_of_key(largest));
-  let cut = unpack(parameters.cut);
-  let rate = unpack(parameters.rate);
-  let end = select(0u, min((group.x + 1u) * parameters.chunk, parameters.vocab), carried[kDraws] != 0u);
-  for (var first = group.x * parameters.chunk + 4u * t; first < end; first += ${4 * THREADS}u) {
-    var four = logits[first / 4u];
+  let cut = unpack(parameters[row].cut);
+  let rate = unpack(parameters[row].rate);
+  let end = select(0u, min((group.x + 1u) * parameters[row].chunk, parameters[row].vocab), carried[kDraws] != 0u);
+  for (var first = group.x * parameters[row].chunk + 4u * t; first < end; first += ${4 * THREADS}u) {
+    var four = four_logits(first);
     for (var i = first; i < min(first + 4u, end); i += 1u) {
       let key = score_key(i, four.x);
       four = four.yzwx;
@@ -60,11 +61,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       if (!not_above(distance, cut)) { continue; }
       let b = bucket_of(distance, ruler);
       if ((bounded && b == found[0].bucket) ||
-          (parameters.has_top_p != 0u && b >= found[1].bucket && b <= found[2].bucket) ||
+          (parameters[row].has_top_p != 0u && b >= found[1].bucket && b <= found[2].bucket) ||
           (b >= found[3].bucket && b <= found[4].bucket)) {
         // Ids have 22 bits and buckets 10.
-        let at = atomicAdd(&state[kCandidates], 1u);
-        candidates[at] = vec4u(sub64(largest, key), i | (b << 22u), halvings(distance, rate));
+        let at = atomicAdd(&state[own_state + kCandidates], 1u);
+        candidates[base + at] = vec4u(sub64(largest, key), i | (b << 22u), halvings(distance, rate));
       }
     }
   }

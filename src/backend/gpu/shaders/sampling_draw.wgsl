@@ -1,7 +1,7 @@
 // The drawn token: the places that decide are looked for one after the other, each among the tokens of its
 // bucket, whose range of scores is narrowed until few are left. One workgroup.
 #include "sampling_parameters.wgsl"
-@group(0) @binding(0) var<storage, read> parameters : Parameters;
+@group(0) @binding(0) var<storage, read> parameters : array<Parameters>;
 @group(0) @binding(1) var<storage, read> histogram : array<u32>;
 @group(0) @binding(2) var<storage, read> candidates : array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> state : array<u32>;
@@ -58,8 +58,8 @@ struct Four {
 }
 fn load_four(i : u32, n : u32) -> Four {
   let last = n - 1u;
-  var four = Four(candidates[i], candidates[min(i + ${THREADS}u, last)], candidates[min(i + ${2 * THREADS}u, last)],
-                  candidates[min(i + ${3 * THREADS}u, last)]);
+  var four = Four(candidates[base + i], candidates[base + min(i + ${THREADS}u, last)], candidates[base + min(i + ${2 * THREADS}u, last)],
+                  candidates[base + min(i + ${3 * THREADS}u, last)]);
   if (i + ${THREADS}u > last) { four.b = kNobody; }
   if (i + ${2 * THREADS}u > last) { four.c = kNobody; }
   if (i + ${3 * THREADS}u > last) { four.d = kNobody; }
@@ -224,25 +224,27 @@ fn reach_goal(n : u32, goal : vec2u, by_count : bool, t : u32) {
 }
 
 @compute @workgroup_size(${THREADS})
-fn main(@builtin(local_invocation_index) t : u32) {
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let own = parameters[group.y].listed;
+  begin_row(own);
   scan_buckets(t);
   if (t == 0u) {
-    listed = select(0u, state[kCandidates], state[kDraws] != 0u);
+    listed = select(0u, state[own_state + kCandidates], state[own_state + kDraws] != 0u);
     all_tokens = count_sums[${THREADS - 1}];
     place_id = 0xffffffffu;
     place_mass = mass_sums[${THREADS - 1}];
   }
   let n = workgroupUniformLoad(&listed);
-  let bounded = parameters.top_k != 0u && workgroupUniformLoad(&all_tokens) > parameters.top_k;
-  let share = vec2u(state[kShareHigh], state[kShareLow]);
+  let bounded = parameters[own].top_k != 0u && workgroupUniformLoad(&all_tokens) > parameters[own].top_k;
+  let share = vec2u(state[own_state + kShareHigh], state[own_state + kShareLow]);
   // The k-th token, top-p's last and the drawn one; each leaves the mass that the next is a part of. One loop,
   // because compilers write out each call.
   for (var i = 0u; i < 3u; i += 1u) {
-    if ((i == 0u && !bounded) || (i == 1u && parameters.has_top_p == 0u)) { continue; }
+    if ((i == 0u && !bounded) || (i == 1u && parameters[own].has_top_p == 0u)) { continue; }
     let whole = place_mass;
-    var goal = vec2u(0u, parameters.top_k);
+    var goal = vec2u(0u, parameters[own].top_k);
     if (i == 0u) {
-      find_count(parameters.top_k, 0u, t);
+      find_count(parameters[own].top_k, 0u, t);
     } else {
       goal = enough_of(whole);
       if (i == 2u) { goal = goal_of(share, kept_of(whole)); }
@@ -251,5 +253,5 @@ fn main(@builtin(local_invocation_index) t : u32) {
     workgroupBarrier();
     reach_goal(n, goal, i == 0u, t);
   }
-  if (t == 0u) { accept(select(0xffffffffu, place_id, state[kDraws] != 0u)); }
+  if (t == 0u) { accept(select(0xffffffffu, place_id, state[own_state + kDraws] != 0u)); }
 }

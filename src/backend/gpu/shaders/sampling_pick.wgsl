@@ -2,7 +2,7 @@
 #include "sampling_parameters.wgsl"
 #include "sampling_u64.wgsl"
 #include "sampling_partial.wgsl"
-@group(0) @binding(0) var<storage, read> parameters : Parameters;
+@group(0) @binding(0) var<storage, read> parameters : array<Parameters>;
 @group(0) @binding(1) var<storage, read> partials : array<Partial>;
 @group(0) @binding(2) var<storage, read_write> state : array<u32>;
 @group(0) @binding(3) var<storage, read_write> marks : array<vec2u>;
@@ -18,15 +18,16 @@ var<workgroup> largest_ids : array<u32, ${THREADS}>;
 var<workgroup> any_bad : atomic<u32>;
 
 @compute @workgroup_size(${THREADS})
-fn main(@builtin(local_invocation_index) t : u32) {
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  begin_row(parameters[parameters[0].drawn + group.y].listed);
   if (t == 0u) { atomicStore(&any_bad, 0u); }
   workgroupBarrier();
   var largest = vec2u(0u);
   var id = 0xffffffffu;
-  if (t < parameters.groups) {
-    largest = partials[t].largest;
-    id = partials[t].id;
-    if (partials[t].bad != 0u) { atomicOr(&any_bad, 1u); }
+  if (t < parameters[row].groups) {
+    largest = partials[own_partials + t].largest;
+    id = partials[own_partials + t].id;
+    if (partials[own_partials + t].bad != 0u) { atomicOr(&any_bad, 1u); }
   }
   largest_keys[t] = largest;
   largest_ids[t] = id;

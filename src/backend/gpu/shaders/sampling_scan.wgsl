@@ -3,8 +3,8 @@
 #include "sampling_parameters.wgsl"
 #include "sampling_double.wgsl"
 #include "sampling_partial.wgsl"
-@group(0) @binding(0) var<storage, read> logits : array<vec4u>;
-@group(0) @binding(1) var<storage, read> parameters : Parameters;
+#include "sampling_logits.wgsl"
+@group(0) @binding(1) var<storage, read> parameters : array<Parameters>;
 @group(0) @binding(2) var<storage, read> marks : array<vec2u>;
 @group(0) @binding(3) var<storage, read> biases : array<vec2u>;
 @group(0) @binding(4) var<storage, read_write> keys : array<vec2u>;
@@ -19,19 +19,19 @@ fn adjusted_key(bits : u32, mark : vec2u) -> vec2u {
   if (bits == 0xff800000u) { return vec2u(0u); }
   var score = double_of_float(bits);
   if (mark.x != 0u) {
-    if (parameters.has_repeat != 0u) {
+    if (parameters[row].has_repeat != 0u) {
       let positive = (score.x >> 31u) == 0u;
       if (positive) {
-        score = div_double(score, parameters.repeat);
+        score = div_double(score, parameters[row].repeat);
       } else {
-        score = mul_double(score, parameters.repeat);
+        score = mul_double(score, parameters[row].repeat);
       }
     }
-    let frequency = mul_double(parameters.frequency, double_of_count(mark.x));
-    score = add_double(score, negated(add_double(parameters.presence, frequency)));
+    let frequency = mul_double(parameters[row].frequency, double_of_count(mark.x));
+    score = add_double(score, negated(add_double(parameters[row].presence, frequency)));
   }
   if (mark.y != 0u) {
-    let bias = biases[mark.y - 1u];
+    let bias = biases[parameters[row].biases_at + mark.y - 1u];
     if (bias.x == kMinusInfinity) { return vec2u(0u); }
     score = add_double(score, bias);
   }
@@ -45,26 +45,27 @@ var<workgroup> any_bad : atomic<u32>;
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  begin_row(parameters[group.y].listed);
   if (t == 0u) { atomicStore(&any_bad, 0u); }
   workgroupBarrier();
-  for (var i = group.x * ${THREADS}u + t; i < ${HISTOGRAM_WORDS}u; i += parameters.groups * ${THREADS}u) { histogram[i] = 0u; }
+  for (var i = group.x * ${THREADS}u + t; i < ${HISTOGRAM_WORDS}u; i += parameters[row].groups * ${THREADS}u) { histogram[own_histogram + i] = 0u; }
   var largest = vec2u(0u);
   var id = 0u;
   var smallest = vec2u(0xffffffffu);
   var bad = false;
-  let end = min((group.x + 1u) * parameters.chunk, parameters.vocab);
-  for (var first = group.x * parameters.chunk + 4u * t; first < end; first += ${4 * THREADS}u) {
-    var four = logits[first / 4u];
+  let end = min((group.x + 1u) * parameters[row].chunk, parameters[row].vocab);
+  for (var first = group.x * parameters[row].chunk + 4u * t; first < end; first += ${4 * THREADS}u) {
+    var four = four_logits(first);
     for (var i = first; i < min(first + 4u, end); i += 1u) {
       let bits = four.x;
       four = four.yzwx;
       bad = bad || bits == 0x7f800000u || (bits & 0x7fffffffu) > 0x7f800000u;
       var key = plain_key(bits);
-      if (parameters.adjusts != 0u) {
-        let mark = marks[i];
+      if (parameters[row].adjusts != 0u) {
+        let mark = marks[base + i];
         if (any(mark != vec2u(0u))) {
           key = adjusted_key(bits, mark);
-          keys[i] = key;
+          keys[base + i] = key;
         }
       }
       if (less64(largest, key)) {
@@ -93,5 +94,5 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       smallest_keys[t] = smallest;
     }
   }
-  if (t == 0u) { partials[group.x] = Partial(largest, smallest, id, atomicLoad(&any_bad)); }
+  if (t == 0u) { partials[own_partials + group.x] = Partial(largest, smallest, id, atomicLoad(&any_bad)); }
 }
