@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "bench/measure.h"
 #include "system/numbers.h"
 
 namespace doppler::bench {
@@ -66,17 +67,18 @@ class Figures {
   std::vector<Figure> list;
 };
 
-std::string decode_name(const Json& line) {
+std::string name_of_decode(const Json& line) {
   const auto depth = static_cast<std::uint64_t>(number_at(line, "depth").value_or(0));
   const auto sequences = static_cast<std::uint64_t>(number_at(line, "sequences").value_or(1));
-  return sequences > 1 ? fmt::format("decode of {} sequences", sequences) : fmt::format("decode @{}", depth);
+  const Json* drawn = at(line, "drawn");  // older files have none
+  return decode_name(depth, sequences, drawn != nullptr && drawn->is_boolean() && drawn->get<bool>());
 }
 
 std::vector<Figure> figures_of(const Json& json) {
   Figures out;
   if (const Json* decode = at(json, "decode"); decode != nullptr && decode->is_array()) {
     for (const Json& line : *decode) {
-      const std::string name = decode_name(line);
+      const std::string name = name_of_decode(line);
       out.add(name + ", tok/s", line, "tokens_per_second", false);
       out.add(name + ", p99 s", line, "token_seconds/p99", true);
     }

@@ -29,7 +29,11 @@ constexpr std::size_t kProfiledTokens = 8;
 // Feeds tokens to the sequences of a backend.
 class Feeder {
  public:
-  explicit Feeder(Loaded& loaded) : backend_(*loaded.backend), vocab_(loaded.model->spec.vocab_size) {}
+  explicit Feeder(Loaded& loaded, bool drawn = false)
+      : sampling_(drawn ? GenerateOptions{.temperature = 1, .top_k = 40, .top_p = 0.95, .seed = 1}
+                        : GenerateOptions{}),
+        backend_(*loaded.backend),
+        vocab_(loaded.model->spec.vocab_size) {}
 
   void clear(std::uint32_t slot) { backend_.clear(slot); }
 
@@ -57,7 +61,7 @@ class Feeder {
   }
 
   // Whether the backend generates single sequences by itself.
-  bool continues() const { return backend_.can_continue(greedy_); }
+  bool continues() const { return backend_.can_continue(sampling_); }
   // Whether it generates so many together by itself.
   bool continues_together(std::uint64_t sequences) const {
     return sequences > 1 && continues() && sequences <= backend_.continuer()->most_together();
@@ -65,7 +69,7 @@ class Feeder {
   Backend& backend() { return backend_; }
 
  private:
-  // Lets the backend generate `count` tokens by itself, greedily.
+  // Lets the backend generate `count` tokens by itself.
   Status go_on(std::uint32_t slot, std::size_t count, std::vector<double>* token_seconds) {
     const std::uint64_t before = backend_.length(slot);
     const std::vector<TokenId> history(static_cast<std::size_t>(before) + 1, bench_token(before, vocab_));
@@ -73,7 +77,7 @@ class Feeder {
     DOPPLER_TRY(continuer.continue_sequence({.slot = slot,
                                              .id = history.back(),
                                              .most = count,
-                                             .sampling = &greedy_,
+                                             .sampling = &sampling_,
                                              .history = history,
                                              .draw = 0,
                                              .pad_id = -1}));
@@ -102,7 +106,7 @@ class Feeder {
       DOPPLER_TRY(continuer.join({.slot = s,
                                   .id = history.back(),
                                   .most = count,
-                                  .sampling = &greedy_,
+                                  .sampling = &sampling_,
                                   .history = history,
                                   .draw = 0,
                                   .pad_id = -1}));
@@ -131,7 +135,7 @@ class Feeder {
                 backend_.name(), done, wanted);
   }
 
-  const GenerateOptions greedy_{};
+  const GenerateOptions sampling_;
   Backend& backend_;
   const std::uint64_t vocab_;
 };
@@ -194,7 +198,8 @@ class Bench {
     plan_slots();
     DOPPLER_TRY(load_model_often());
     describe();
-    Feeder feeder(*loaded_);
+    Feeder feeder(*loaded_, options_.drawn);
+    if (options_.drawn) DOPPLER_TRY(check_drawn(feeder));
     DOPPLER_TRY(fill_depths(feeder));
     DOPPLER_ASSIGN(Yardstick yardstick,
                    Yardstick::create(*loaded_->backend, load_.threads, options_.yardstick_bytes));
@@ -223,6 +228,22 @@ class Bench {
     if (sane) return {};
     return fail(ErrorCode::kUsage,
                 "A measurement needs at least one token, repetition and sequence. Ask for more.");
+  }
+
+  Status check_drawn(const Feeder& feeder) const {
+    for (const Decode& d : decodes_) {
+      if (by_itself(feeder, d)) continue;
+      return fail(ErrorCode::kUsage,
+                  "The {} backend does not generate by itself what {} measures, so that no token would be "
+                  "drawn. Leave --drawn out.",
+                  loaded_->backend->name(), decode_name(d.depth, d.sequences, false));
+    }
+    return {};
+  }
+
+  // Whether the backend generates its tokens, which are fed to it otherwise.
+  static bool by_itself(const Feeder& feeder, const Decode& d) {
+    return d.sequences == 1 ? feeder.continues() : feeder.continues_together(d.sequences);
   }
 
   // Slot 0 reads prompts; then each measurement has its own.
@@ -340,7 +361,10 @@ class Bench {
       rates.push_back(static_cast<double>(options_.prefill) / seconds);
     result_.prefill_tokens_per_second = summarise(rates);
     for (const Decode& d : decodes_) {
-      DecodeResult line{.depth = d.depth, .sequences = d.sequences, .tokens_per_second = summarise(d.rates)};
+      DecodeResult line{.depth = d.depth,
+                        .sequences = d.sequences,
+                        .drawn = options_.drawn,
+                        .tokens_per_second = summarise(d.rates)};
       line.step_bytes = d.bytes;
       line.bandwidth =
           static_cast<double>(d.bytes) * line.tokens_per_second.median / static_cast<double>(d.sequences);
@@ -349,9 +373,8 @@ class Bench {
       line.each_token_seconds = largest_of_groups(d.token_seconds, kMostTokenTimes);
       line.counters = d.counters;
       line.tokens = options_.repetitions * options_.decode * d.sequences;
-      const Feeder feeder(*loaded_);
-      const bool by_itself = d.sequences == 1 ? feeder.continues() : feeder.continues_together(d.sequences);
-      line.submit_tokens = by_itself ? loaded_->backend->options().gpu.submit_tokens : 0;
+      const Feeder feeder(*loaded_, options_.drawn);
+      line.submit_tokens = by_itself(feeder, d) ? loaded_->backend->options().gpu.submit_tokens : 0;
       result_.decode.push_back(line);
     }
   }
@@ -368,9 +391,7 @@ class Bench {
       const Status done = feeder.grow(d.slot, d.sequences, kProfiledTokens, nullptr, &ops);
       backend.observe(nullptr);
       DOPPLER_TRY(done);
-      add(d.sequences > 1 ? fmt::format("decode of {} sequences", d.sequences)
-                          : fmt::format("decode @{}", d.depth),
-          ops);
+      add(decode_name(d.depth, d.sequences, false), ops);
     }
     OpProfile ops(backend.plan(), loaded_->model->weights, kv_type_);
     feeder.clear(0);
@@ -420,6 +441,12 @@ Status feed_bench_tokens(Backend& backend, std::uint32_t slot, std::size_t count
     done += take;
   }
   return {};
+}
+
+std::string decode_name(std::uint64_t depth, std::uint64_t sequences, bool drawn) {
+  const char* const how = drawn ? "drawn" : "decode";
+  return sequences > 1 ? fmt::format("{} of {} sequences", how, sequences)
+                       : fmt::format("{} @{}", how, depth);
 }
 
 Result<BenchResult> run_bench(const std::filesystem::path& model, const LoadOptions& load,

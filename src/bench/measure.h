@@ -24,12 +24,16 @@ struct BenchOptions {
   std::vector<std::uint64_t> depths = {0, 2000};  // tokens in the cache before decoding
   std::vector<std::uint64_t> sequences = {1};     // how many grow together, at depth 0
   std::size_t repetitions = 7, warm_up = 1, loads = 3;
+  // Tokens are drawn (temperature 1, top-k 40, top-p 0.95) instead of the likeliest being taken, which needs
+  // a backend that generates by itself.
+  bool drawn = false;
   bool ops = true;  // time every op, too, in steps of their own
   std::uint64_t yardstick_bytes = ReadLoop::kBytes;
 };
 
 struct DecodeResult {
   std::uint64_t depth = 0, sequences = 1;
+  bool drawn = false;
   Summary tokens_per_second;  // of all sequences together
   Percentiles token_seconds;  // what each token took, its share of the submission that brought it
   std::vector<double> each_token_seconds;  // the same in order; see largest_of_groups
@@ -67,6 +71,9 @@ struct BenchResult {
   Quality quality;
   std::vector<OpTable> ops;
 };
+
+// What such a measurement is called.
+std::string decode_name(std::uint64_t depth, std::uint64_t sequences, bool drawn);
 
 using BenchProgress = std::function<void(double share, std::string_view what)>;
 

@@ -52,8 +52,7 @@ std::string interval(const Summary& s, double scale, int digits) {
 }
 
 std::string name_of(const DecodeResult& line) {
-  return line.sequences > 1 ? fmt::format("decode of {} sequences", line.sequences)
-                            : fmt::format("decode @{}", line.depth);
+  return decode_name(line.depth, line.sequences, line.drawn);
 }
 
 std::string ops_text(const OpTable& ops, double limit, std::size_t width) {
@@ -101,6 +100,7 @@ Json to_json(const BenchResult& r) {
   for (const DecodeResult& line : r.decode) {
     decode.push_back({{"depth", line.depth},
                       {"sequences", line.sequences},
+                      {"drawn", line.drawn},
                       {"tokens_per_second", to_json(line.tokens_per_second)},
                       {"token_seconds",
                        {{"p50", line.token_seconds.p50},

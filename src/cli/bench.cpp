@@ -191,6 +191,8 @@ Run add_bench(Command& command, SettingFlags& given) {
           .one_value_each()
           .positive()
           .show_default(),
+      command.add_flag("--drawn", o.drawn,
+                       "draw tokens instead of taking the likeliest: a GPU does so by itself"),
       command.add_option("--repetitions", o.repetitions).show_default().positive(),
       command.add_option("--warm-up", o.warm_up, "repetitions before those that count").show_default(),
       command.add_flag("!--no-ops", o.ops, "leave the breakdown by op out")};

@@ -81,26 +81,35 @@ TEST(Bench, TextNamesWhatIsMeasured) {
 
 TEST(Bench, ADeviceIsNamedItsWorkCountedAndItsOwnMemoryTheYardstick) {
   BenchResult result{.backend = "gpu", .device = DeviceInfo{"Shiny", "discrete", "Vulkan", "Acme 1.2"}};
-  DecodeResult line{.depth = 7, .share = 0.5, .submit_tokens = 8};
+  DecodeResult line{.depth = 7, .drawn = true, .share = 0.5, .submit_tokens = 8};
   line.tokens = 16;
   line.counters = DeviceCounters{.submits = 2, .dispatches = 320, .read_backs = 2, .read_back_bytes = 64};
   result.decode.push_back(line);
   const std::string text = to_text(result, 400);
-  for (const char* part : {"discrete adapter Shiny (Vulkan, driver Acme 1.2)",
-                           "50.0% of the device's read bandwidth", "0.125 submits, 20.0 dispatches",
-                           "0.125 read-backs (4.0 B)", "8 tokens a submission", "device reads its memory"})
+  for (const char* part :
+       {"discrete adapter Shiny (Vulkan, driver Acme 1.2)", "50.0% of the device's read bandwidth",
+        "0.125 submits, 20.0 dispatches", "0.125 read-backs (4.0 B)", "8 tokens a submission",
+        "device reads its memory", "drawn @7, tok/s"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_EQ(text.find("plain loop"), std::string::npos);
   const Json json = to_json(result);
   EXPECT_EQ(json["device"]["driver"], "Acme 1.2");
   EXPECT_EQ(json["decode"][0]["counters"]["dispatches"], 320);
   EXPECT_EQ(json["decode"][0]["submit_tokens"], 8);
+  EXPECT_EQ(json["decode"][0]["drawn"], true);
 }
 
 TEST(Bench, NothingToMeasureIsAWrongUsage) {
   BenchOptions options = kSmall;
   options.repetitions = 0;
   EXPECT_ERROR(run_bench(testing::data_path("models/llama"), {}, options, {}), "at least one token");
+}
+
+TEST(Bench, WhoIsFedDrawsNothing) {
+  BenchOptions options = kSmall;
+  options.drawn = true;
+  EXPECT_ERROR(run_bench(testing::data_path("models/llama"), {.backend = "cpu"}, options, {}),
+               "The cpu backend does not generate", "--drawn");
 }
 
 }  // namespace
