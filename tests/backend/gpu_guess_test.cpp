@@ -329,6 +329,21 @@ TEST_P(GpuGuesses, AreWoundDownWithWhatIsUnderWay) {
   ASSERT_OK(backend_->continuer()->stop_sequence(kRepeating.size() - 1 + said.size()));
 }
 
+// Fewer rows than there could be guesses.
+TEST_P(GpuGuesses, AreDrawnWhereAStepHasRoomForNoMore) {
+  BackendOptions options = guess_options();
+  options.max_step_tokens = 16;
+  make(options);
+  sampling_ = ways_to_choose()[1];
+  ASSERT_OK_AND_ASSIGN(const Ids expected, plain(30));
+  ASSERT_OK(feed());
+  ASSERT_OK(begin(Ids(4, 3), 30));
+  ASSERT_OK_AND_ASSIGN(const Ids said, listen());
+  ASSERT_GE(said.size(), expected.size());
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), said.begin()));
+  ASSERT_OK(backend_->continuer()->stop_sequence(kRepeating.size() - 1 + said.size()));
+}
+
 TEST_P(GpuGuesses, AreRefusedWhereTheyCannotBeChecked) {
   Continuer& continuer = *backend_->continuer();
   GenerateOptions on_the_host;

@@ -1,5 +1,6 @@
 #include "backend/gpu/guess_check.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/gpu/token_runner.h"
@@ -15,21 +16,25 @@ Result<GuessCheck> GuessCheck::create(Context& context, BatchProgram& batch) {
   return check;
 }
 
-// The newest token and as many guesses as anybody asks for.
-static constexpr std::uint32_t kAtOnce = 17;
+// The newest token and as many guesses as anybody asks for, or as there are logits of.
+std::uint32_t GuessCheck::most_at_once() const {
+  return std::min(1 + std::uint32_t{GenerateOptions::kMostSpeculated}, batch_->wanted_rows());
+}
 
 GuessCheck::Way GuessCheck::way_of(std::size_t tokens, const GenerateOptions& o) const {
   if (TokenRunner::is_greedy(o)) return Way::kLikeliest;
   const bool remembers = o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
+  const std::uint32_t most = most_at_once();
   const bool fit =
-      kAtOnce * Sampling::row_bytes(context_->plan.vocab_size) <= context_->device->limits().binding_bytes;
-  return remembers || !fit || tokens > kAtOnce ? Way::kInTurn : Way::kAtOnce;
+      most * Sampling::row_bytes(context_->plan.vocab_size) <= context_->device->limits().binding_bytes;
+  return remembers || !fit || tokens > most ? Way::kInTurn : Way::kAtOnce;
 }
 
 Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) {
   const Way way = way_of(tokens, sampling);
   if (way == Way::kAtOnce && !rows_) {
-    const Sampling::Rows rows{.vocab = context_->plan.vocab_size, .count = kAtOnce, .of_logits = kAtOnce};
+    const Sampling::Rows rows{
+        .vocab = context_->plan.vocab_size, .count = most_at_once(), .of_logits = most_at_once()};
     DOPPLER_ASSIGN(rows_, Sampling::create(*context_->device, context_->kernels, rows,
                                            batch_->value(context_->plan.logits).buffer, drawn_));
   }

@@ -40,6 +40,8 @@ class GuessCheck {
  private:
   GuessCheck(Context& context, BatchProgram& batch) : context_(&context), batch_(&batch) {}
 
+  std::uint32_t most_at_once() const;
+
   Context* context_;
   BatchProgram* batch_;
   LikeliestRows likeliest_;
