@@ -247,8 +247,12 @@ TEST(GpuManySequences, SayWhatTheySayAlone) {
   options.exact = false;
   ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
   ASSERT_EQ(backend->continuer()->most_together(), 64u);
-  const GenerateOptions greedy;
-  // Slots with the same text say the same, beside 63 others and beside 3, 12 and 30.
+  // Half of them draw, which takes one sampler or several. Slots with the same text say the same, beside 63
+  // others and beside 3, 12 and 30.
+  const GenerateOptions ways[] = {{},
+                                  {.temperature = 0.9, .seed = 3},
+                                  {},
+                                  {.temperature = 2, .top_k = 30, .presence_penalty = 1, .seed = 4}};
   std::map<std::size_t, std::vector<TokenId>> said;
   for (const std::uint32_t count : {4u, 13u, 31u, 64u}) {
     for (std::uint32_t slot = 0; slot < count; ++slot) {
@@ -257,7 +261,7 @@ TEST(GpuManySequences, SayWhatTheySayAlone) {
       for (std::uint32_t i = 0; i < 6; ++i)
         input.add(static_cast<std::int32_t>((i * 31 + 7 + slot % 4 * 11) % 200), i, slot, false);
       ASSERT_OK(backend->step(input, nullptr));
-      ASSERT_OK(backend->continuer()->join({.slot = slot, .id = 11, .most = 5, .sampling = &greedy}));
+      ASSERT_OK(backend->continuer()->join({.slot = slot, .id = 11, .most = 5, .sampling = &ways[slot % 4]}));
     }
     std::map<std::uint32_t, std::vector<TokenId>> here;
     for (;;) {
