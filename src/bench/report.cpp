@@ -51,10 +51,6 @@ std::string interval(const Summary& s, double scale, int digits) {
   return fmt::format("{:.{}f}..{:.{}f}", s.low * scale, digits, s.high * scale, digits);
 }
 
-std::string name_of(const DecodeResult& line) {
-  return decode_name(line.depth, line.sequences, line.drawn);
-}
-
 std::string ops_text(const OpTable& ops, double limit, std::size_t width) {
   using enum Column::Kind;
   Table table({{ops.phase + ", by op"},
@@ -153,7 +149,7 @@ std::string to_text(const BenchResult& r, std::size_t width) {
   line(fmt::format("first token of {}, s", r.prefill), r.first_token_seconds, 1, 3);
   line(fmt::format("prefill {}, tok/s", r.prefill), r.prefill_tokens_per_second, 1, 1);
   for (const DecodeResult& d : r.decode) {
-    line(name_of(d) + ", tok/s", d.tokens_per_second, 1, 2);
+    line(decode_name(d.depth, d.sequences, d.drawn) + ", tok/s", d.tokens_per_second, 1, 2);
     table.add(
         {"  reads, GB/s", fmt::format("{:.2f}", d.bandwidth / 1e9),
          fmt::format("a step reads {}; {:.1f}% of {}", human_bytes(d.step_bytes), 100 * d.share, yardstick)});

@@ -457,9 +457,9 @@ TEST_F(GpuSampling, CountsDrawsIn64Bits) {
 }
 
 // Rows of different options, listed in another order than their logits', of which one begins anew, with more
-// biases than any before, while the others go on.
+// biases than any before, while the others go on. A window that no sequence fills takes no room.
 TEST_F(GpuSampling, ChoosesForRowsAsForEachAlone) {
-  constexpr std::uint32_t kRows = 5, kOfLogits = 6, kTokens = 4;
+  constexpr std::uint32_t kRows = 5, kOfLogits = 6, kTokens = 4, kMostTokens = 20;
   for (const std::uint32_t vocab : {7u, 1000u}) {
     Maker maker(7 + vocab);
     std::vector<Logits> logits;
@@ -473,14 +473,15 @@ TEST_F(GpuSampling, ChoosesForRowsAsForEachAlone) {
       std::memcpy(out.data(), all.data(), out.size());
     }));
     ASSERT_OK_AND_ASSIGN(const Buffer chosen, device_->make_buffer("chosen", kOfLogits * 4));
-    ASSERT_OK_AND_ASSIGN(Sampling together,
-                         Sampling::create(*device_, *kernels_, {vocab, kRows, kOfLogits}, rows, chosen));
+    ASSERT_OK_AND_ASSIGN(
+        Sampling together,
+        Sampling::create(*device_, *kernels_, {vocab, kRows, kOfLogits, kMostTokens}, rows, chosen));
     GenerateOptions options[kRows] = {
         {.temperature = 0.9, .seed = 1},
         {.repeat_penalty = 1.4, .logit_bias = {{3, 2.0}}},
         {.temperature = 1, .frequency_penalty = 0.5, .penalty_window = 3, .seed = 2},
         {.temperature = 2, .top_k = 5, .top_p = 0.9, .seed = 3},
-        {.presence_penalty = 1}};
+        {.presence_penalty = 1, .penalty_window = 1 << 24}};
     const std::vector<TokenId> history = {5, 1, 1, 2, 6};
     for (std::uint32_t row = 0; row < kRows; ++row)
       ASSERT_OK(together.begin(row, options[row], -1, history, 10 * row));

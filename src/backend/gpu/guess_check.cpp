@@ -23,11 +23,10 @@ std::uint32_t GuessCheck::most_at_once() const {
 
 GuessCheck::Way GuessCheck::way_of(std::size_t tokens, const GenerateOptions& o) const {
   if (TokenRunner::is_greedy(o)) return Way::kLikeliest;
-  const bool remembers = o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
   const std::uint32_t most = most_at_once();
   const bool fit =
       most * Sampling::row_bytes(context_->plan.vocab_size) <= context_->device->limits().binding_bytes;
-  return remembers || !fit || tokens > most ? Way::kInTurn : Way::kAtOnce;
+  return Sampling::remembers(o) || !fit || tokens > most ? Way::kInTurn : Way::kAtOnce;
 }
 
 Status GuessCheck::prepare(std::size_t tokens, const GenerateOptions& sampling) {

@@ -8,9 +8,10 @@ Result<RowSampler> RowSampler::create(Context& context) {
   // Whole vectors of four.
   DOPPLER_ASSIGN(Buffer logits, device.make_buffer("logits of a row", (std::uint64_t{vocab} + 3) / 4 * 16));
   DOPPLER_ASSIGN(Buffer chosen, device.make_buffer("chosen of a row", 4));
-  DOPPLER_ASSIGN(Sampling sampling,
-                 Sampling::create(device, context.kernels, {.vocab = vocab}, logits, chosen,
-                                  Sampling::Guesses{context.step, context.layout.ids()}));
+  DOPPLER_ASSIGN(
+      Sampling sampling,
+      Sampling::create(device, context.kernels, {.vocab = vocab, .tokens = context.options.context + 1},
+                       logits, chosen, Sampling::Guesses{context.step, context.layout.ids()}));
   return RowSampler(std::uint64_t{vocab} * 4, std::move(logits), std::move(chosen), std::move(sampling));
 }
 

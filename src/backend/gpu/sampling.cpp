@@ -35,6 +35,10 @@ Sampling::Words Sampling::words_of(double value) {
   return words_of(std::bit_cast<std::uint64_t>(value));
 }
 
+bool Sampling::remembers(const GenerateOptions& o) {
+  return o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
+}
+
 bool Sampling::takes(std::uint32_t vocab, const GenerateOptions& options) {
   return vocab > 0 && vocab <= kMostVocab && options.penalty_window <= kMostWindow;
 }
@@ -157,7 +161,7 @@ Status Sampling::write_part(const Parts& parts, std::uint32_t row, const std::ve
 Status Sampling::write_history(std::uint32_t row, const GenerateOptions& o,
                                std::span<const TokenId> history) {
   Parameters& values = values_[row];
-  values.penalises = o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
+  values.penalises = remembers(o);
   if (values.penalises == 0) return {};
   values.has_repeat = o.repeat_penalty != 1;
   values.repeat = words_of(o.repeat_penalty);
@@ -166,7 +170,7 @@ Status Sampling::write_history(std::uint32_t row, const GenerateOptions& o,
   const std::uint64_t window = o.penalty_window;
   // A window that the sequence cannot outgrow is as good as none.
   const bool outgrown = window < std::uint64_t{history.size()} + o.max_tokens;
-  const bool slides = window != 0 && (window <= kMostWindow || outgrown);
+  const bool slides = window != 0 && window < rows_.tokens && (window <= kMostWindow || outgrown);
   if (slides && window > kMostWindow) {
     return fail(ErrorCode::kUnsupported,
                 "The penalty window of {} tokens is larger than the GPU's, {}. Make it smaller, or use "

@@ -30,6 +30,8 @@ class Sampling {
     Buffer step;
     std::uint32_t ids = 0;  // words before them
   };
+  // Whether what is chosen depends on what was.
+  static bool remembers(const GenerateOptions& options);
   // Whether create() and begin() have room for such a model and such options.
   static bool takes(std::uint32_t vocab, const GenerateOptions& options);
   // For so many rows, which choose from rows of `logits` ([row][vocab] floats) and leave their tokens in
@@ -37,6 +39,7 @@ class Sampling {
   // Compiles every kernel that any options need. Errors: kUnsupported for vocabularies of 2^22 and more.
   struct Rows {
     std::uint32_t vocab = 0, count = 1, of_logits = 1;
+    std::uint64_t tokens = UINT64_MAX;  // of the longest sequence: larger penalty windows are as good as none
   };
   static Result<Sampling> create(Device& device, KernelCache& kernels, const Rows& rows, const Buffer& logits,
                                  const Buffer& chosen, std::optional<Guesses> guesses = {});

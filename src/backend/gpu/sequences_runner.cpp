@@ -101,7 +101,8 @@ Result<std::size_t> SequencesRunner::free_chooser() {
   const Sampling::Rows rows{
       .vocab = context_->plan.vocab_size,
       .count = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1, std::min(kChoosers, most_))),
-      .of_logits = most_};
+      .of_logits = most_,
+      .tokens = context_->options.context + 1};
   DOPPLER_ASSIGN(Sampling sampler,
                  Sampling::create(*context_->device, context_->kernels, rows, logits, chosen_));
   for (std::uint32_t row = 0; row < rows.count; ++row) choosers_.push_back({samplers_.size(), row});

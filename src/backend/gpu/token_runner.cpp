@@ -66,8 +66,7 @@ void TokenRunner::forget_shapes() const {
 }
 
 bool TokenRunner::is_greedy(const GenerateOptions& sampling) {
-  return sampling.temperature == 0 && sampling.repeat_penalty == 1 && sampling.presence_penalty == 0 &&
-         sampling.frequency_penalty == 0 && sampling.logit_bias.empty();
+  return sampling.temperature == 0 && !Sampling::remembers(sampling) && sampling.logit_bias.empty();
 }
 
 std::string TokenRunner::why_not(const GenerateOptions& sampling) const {
@@ -124,9 +123,10 @@ Status TokenRunner::step(const DecodeProgram& program, const StepInput& input, T
 Result<Sampling*> TokenRunner::sampling_of(const DecodeProgram& program) {
   std::optional<Sampling>& sampling = &program == &program_ ? sampling_ : looking_sampling_;
   if (!sampling) {
-    DOPPLER_ASSIGN(
-        sampling, Sampling::create(*context_->device, context_->kernels, {.vocab = context_->plan.vocab_size},
-                                   program.logits(), program.chosen()));
+    DOPPLER_ASSIGN(sampling, Sampling::create(*context_->device, context_->kernels,
+                                              {.vocab = context_->plan.vocab_size,
+                                               .tokens = context_->options.context + 1},
+                                              program.logits(), program.chosen()));
   }
   return &*sampling;
 }
