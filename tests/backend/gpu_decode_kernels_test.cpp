@@ -1,6 +1,7 @@
 // What gemv.wgsl does before and after the product for a single token (norm_prologue.wgsl,
 // combine_prologue.wgsl, prologue_x.wgsl), and next_token.wgsl, with what other tests of whole models cannot
 // provoke.
+#include "base/float16.h"
 #include "gpu_weights.h"
 
 namespace doppler::gpu {
@@ -146,8 +147,11 @@ TEST(Prologue, QuantisesAsTheKernelForManyTokensDoes) {
 
 // Splits whose largest scores differ by more than an exponential can hold, in each of the places that are
 // loaded together; what lies behind the last split is no number.
-TEST(CombinePrologue, OfScoresFarApart) {
+class CombinePrologue : public ::testing::TestWithParam<bool> {};
+
+TEST_P(CombinePrologue, OfScoresFarApart) {
   DOPPLER_NEEDS_ADAPTER();
+  const bool half = GetParam();
   constexpr std::size_t kDim = 20, kHeads = 12, kWidth = kDim * kHeads, kMost = 16, kCount = 11, kRows = 8;
   const RandomTensor weight(DType::kBF16, kRows, kWidth, 3);
   const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
@@ -166,8 +170,12 @@ TEST(CombinePrologue, OfScoresFarApart) {
       }
       const float largest = random.floats(1)[0] + (split == head % kCount ? 150.0f : 0.0f);
       marks.insert(marks.end(), {largest, 1.0f + static_cast<float>(split) / 8});
-      total += marks.back() * std::exp(static_cast<double>(largest));
-      for (std::size_t d = 0; d < kDim; ++d) sums[d] += part[d] * std::exp(static_cast<double>(largest));
+      const double shares = marks.back() * std::exp(static_cast<double>(largest));
+      total += shares;
+      for (std::size_t d = 0; d < kDim; ++d) {
+        if (half) part[d] = f16_to_f32(f32_to_f16(part[d]));
+        sums[d] += part[d] * shares;
+      }
     }
     for (const double sum : sums) expected.push_back(sum / total);
   }
@@ -176,15 +184,26 @@ TEST(CombinePrologue, OfScoresFarApart) {
                         {"WIDTH", kWidth},
                         {"DIM", kDim},
                         {"MOST_SPLITS", kMost},
+                        {"KV_HALF", half ? 1 : 0},
                         {"SINKS", 0},
                         {"POSITIONS", 2},
                         {"WINDOW", 0},
                         {"EMIT_ATTN", 1}});
-  launch.in("step", std::vector<std::uint32_t>{7, 7, kCount * 32 - 5}).in("parts", parts).in("marks", marks);
+  launch.in("step", std::vector<std::uint32_t>{7, 7, kCount * 32 - 5}).in("marks", marks);
+  if (half) {
+    std::vector<std::uint32_t> words(parts.size() / 2, 0);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      words[i / 2] |= std::uint32_t{f32_to_f16(parts[i])} << (16 * (i % 2));
+    launch.in("parts", words);
+  } else {
+    launch.in("parts", parts);
+  }
   launch.out("attn_out", kWidth).out("out", kRows);
   ASSERT_TRUE(launch.run({1, 1, 1}));
   expect_near(launch.get("attn_out"), expected, 1e-5, "the attention");
 }
+INSTANTIATE_TEST_SUITE_P(All, CombinePrologue, ::testing::Bool(),
+                         [](const auto& half) { return half.param ? "OfHalves" : "OfFloats"; });
 
 // Gate and up of two tokens, gated and, but for floats, quantised by the workgroups that made them.
 TEST(GatedGemv, QuantisesWhatItMade) {

@@ -61,6 +61,7 @@ Variant fused_variant(DType type, int prologue, bool gated, bool eight_bits, boo
     v["WIDTH"] = 768;
     v.merge(ShaderValues{{"DIM", 64},
                          {"MOST_SPLITS", 16},
+                         {"KV_HALF", eight_bits ? 1 : 0},
                          {"POSITIONS", 5},
                          {"WINDOW", eight_bits ? 300 : 0},
                          {"CHUNKED", 0},

@@ -21,7 +21,7 @@ SHADERS = pathlib.Path(__file__).resolve().parents[2] / "src" / "backend" / "gpu
 # The tests of each file, those of the backend unless a program is named, or those of several programs; what others include is seen
 # through the kernels that use it.
 DECODE = "Models/GpuDecode.*gemma3*:Models/GpuDecode.*llama_Q4_0*:Models/GpuDecode.*qwen2"
-FUSED = f"NormPrologue.*:Prologue.*:CombinePrologue.*:GatedGemv.*:SelfCheck.PassesWhatIsFused:{DECODE}"
+FUSED = f"NormPrologue.*:Prologue.*:*CombinePrologue.*:GatedGemv.*:SelfCheck.PassesWhatIsFused:{DECODE}"
 BATCH = "Products.*:FloatProducts.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
 HALVES = "Files/QuantisedPrompts.OnTensorCores*"
 TESTS = {

@@ -257,8 +257,9 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   const std::uint32_t splits = most_splits(a), workgroups = workgroups_for(a, variant.rows);
   const std::uint64_t marks = std::uint64_t{variant.rows} * a.heads * splits;
   // Kernels made before keep the buffers that they are bound to.
-  if (program_.split_parts_.bytes() < marks * a.head_dim * 4) {
-    DOPPLER_ASSIGN(program_.split_parts_, device().make_buffer("parts", marks * a.head_dim * 4));
+  const std::uint64_t parts = variant.rows * splits * split_bytes(a, *context_.options.kv_type);
+  if (program_.split_parts_.bytes() < parts) {
+    DOPPLER_ASSIGN(program_.split_parts_, device().make_buffer("parts", parts));
   }
   if (program_.split_marks_.bytes() < marks * 8) {
     DOPPLER_ASSIGN(program_.split_marks_, device().make_buffer("marks", marks * 8));
@@ -311,6 +312,7 @@ Status BatchBuilder::combine_apart(const Variant& variant, Dispatches& out) {
                          {"BLOCKS", blocks ? 1 : 0},
                          {"WIDTH", width},
                          {"DIM", a.head_dim},
+                         {"KV_HALF", context_.options.kv_type == KvType::kF16 ? 1 : 0},
                          {"WINDOW", a.window},
                          {"CHUNKED", a.chunked ? 1 : 0},
                          {"SINKS", op.weights.empty() ? 0 : 1},

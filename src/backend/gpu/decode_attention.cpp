@@ -69,7 +69,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
 std::uint32_t DecodeBuilder::many_splits_from(const AttentionParams& a) const {
   constexpr std::uint32_t kEach = 32;  // positions of a split at least: splits.wgsl
   const std::uint64_t few = std::max<std::uint64_t>(
-      context_.options.gpu_setup.most_split_bytes / (4 * std::uint64_t{a.heads} * a.head_dim), 1);
+      context_.options.gpu_setup.most_split_bytes / split_bytes(a, *context_.options.kv_type), 1);
   const std::uint64_t most =
       a.window != 0 ? std::min(most_splits(a), ceil_div(a.window, kEach)) : most_splits(a);
   return few < most ? static_cast<std::uint32_t>(few * kEach) : UINT32_MAX;
@@ -107,6 +107,7 @@ void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
   const auto& a = std::get<AttentionParams>(op.params);
   values["WIDTH"] = a.heads * a.head_dim;
   values["DIM"] = a.head_dim;
+  values["KV_HALF"] = context_.options.kv_type == KvType::kF16 ? 1 : 0;
   values["WINDOW"] = a.window;
   values["CHUNKED"] = a.chunked ? 1 : 0;
   values["SINKS"] = op.weights.empty() ? 0 : 1;

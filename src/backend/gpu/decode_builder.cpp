@@ -43,11 +43,11 @@ Status DecodeBuilder::build() {
 }
 
 Status DecodeBuilder::make_buffers() {
-  std::uint64_t heads_dim = 0, heads = 0, row = 0, expert_units = 0;
+  std::uint64_t split = 0, heads = 0, row = 0, expert_units = 0;
   for (const Op& op : plan().ops) {
     if (op.kind == OpKind::kAttention) {
       const auto& a = std::get<AttentionParams>(op.params);
-      heads_dim = std::max(heads_dim, std::uint64_t{a.heads} * a.head_dim);
+      split = std::max(split, split_bytes(a, *context_.options.kv_type));
       heads = std::max<std::uint64_t>(heads, a.heads);
       row = std::max(row, std::uint64_t{a.heads + 2 * a.kv_heads} * a.head_dim);  // where they are three
     }
@@ -58,7 +58,7 @@ Status DecodeBuilder::make_buffers() {
       block_units_ = std::max<std::uint64_t>(block_units_, ceil_div(info(op.inputs[0]).width, kUnitValues));
   }
   if (heads != 0) {
-    DOPPLER_ASSIGN(parts_, device().make_buffer("parts", heads_dim * kMostSplits * 4));
+    DOPPLER_ASSIGN(parts_, device().make_buffer("parts", split * kMostSplits));
     DOPPLER_ASSIGN(marks_, device().make_buffer("marks", heads * kMostSplits * 8));
     DOPPLER_ASSIGN(heads_, device().make_buffer("heads", row * 4));
   }

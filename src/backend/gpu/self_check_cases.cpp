@@ -12,6 +12,7 @@
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/self_check_inputs.h"
+#include "base/float16.h"
 #include "model/activation.h"
 #include "model/alibi.h"
 
@@ -173,10 +174,20 @@ Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t length = position + 1 - seen.first_seen(position);
   const std::size_t each = std::max<std::size_t>(32, (length + most - 1) / most);
   const std::size_t count = (length + each - 1) / each;
-  const std::vector<float> parts = sequence.numbers(heads * most * dim);
+  std::vector<float> parts = sequence.numbers(heads * most * dim);
   std::vector<float> marks = sequence.numbers(heads * most * 2);
   for (std::size_t i = 1; i < marks.size(); i += 2) marks[i] = std::abs(marks[i]) + 1;
-  c.input("parts", parts);
+  if (v["KV_HALF"] != 0) {
+    std::vector<std::uint32_t>& words = c.inputs["parts"];
+    words.resize(parts.size() / 2);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::uint16_t half = f32_to_f16(parts[i]);
+      words[i / 2] |= std::uint32_t{half} << (16 * (i % 2));
+      parts[i] = f16_to_f32(half);
+    }
+  } else {
+    c.input("parts", parts);
+  }
   c.input("marks", marks);
   const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? heads : 0);
   if (!sinks.empty()) c.input("sinks", sinks);
@@ -187,8 +198,8 @@ Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
     const std::size_t head = i / dim;
     double total = sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[head])), sum = 0;
     for (std::size_t split = head * most; split < head * most + count; ++split) {
-      const double weight = std::exp(static_cast<double>(marks[2 * split]));
-      total += marks[2 * split + 1] * weight;
+      const double weight = marks[2 * split + 1] * std::exp(static_cast<double>(marks[2 * split]));
+      total += weight;
       sum += parts[split * dim + i % dim] * weight;
     }
     x[i] = sum / total;

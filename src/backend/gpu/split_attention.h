@@ -27,6 +27,11 @@ inline std::uint32_t most_splits(const AttentionParams& a) {
 constexpr std::uint32_t kAttentionGroups = 128;
 std::uint32_t heads_each(const AttentionParams& a);
 
+// Bytes of what a split of an attention leaves of all heads: means of cached values, as exact as these.
+inline std::uint64_t split_bytes(const AttentionParams& a, KvType type) {
+  return a.heads * std::uint64_t{kv_row_bytes(type, a.head_dim)};
+}
+
 // Threads of attention_combine.wgsl, of which each has so many splits of a vector under way (combined.wgsl):
 // values are few, and each takes many loads.
 constexpr std::uint32_t kCombineThreads = 128, kSplitsAtOnce = 8;

@@ -6,7 +6,11 @@
 // Template values (decode_attention.cpp): PARTS; FLOATS 1: stored in `out`, token i's row from float i * OUT_STRIDE + OUT_OFFSET on; BLOCKS 1: as out8, outs, the 8-bit blocks of
 // quantise.wgsl, UNITS_K of 64 values.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
+#if KV_HALF
+@group(0) @binding(1) var<storage, read> parts : array<vec2u>;
+#else
 @group(0) @binding(1) var<storage, read> parts : array<vec4f>;
+#endif
 @group(0) @binding(2) var<storage, read> marks : array<vec2f>;
 #if FLOATS
 @group(0) @binding(3) var<storage, read_write> out : array<vec4f>;

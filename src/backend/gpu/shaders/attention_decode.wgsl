@@ -28,11 +28,12 @@
 #if KV_HALF
 @group(0) @binding(3) var<storage, read_write> keys : array<vec4u>;
 @group(0) @binding(4) var<storage, read_write> values : array<vec2u>;
+@group(0) @binding(5) var<storage, read_write> parts : array<vec2u>;
 #else
 @group(0) @binding(3) var<storage, read_write> keys : array<vec4f>;
 @group(0) @binding(4) var<storage, read_write> values : array<vec4f>;
-#endif
 @group(0) @binding(5) var<storage, read_write> parts : array<vec4f>;
+#endif
 @group(0) @binding(6) var<storage, read_write> marks : array<vec2f>;
 #if QK_NORM
 @group(0) @binding(7) var<storage, read> qk_weights : array<vec4f>;
@@ -447,7 +448,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     total += sums[h * ${THREADS}u + ${g * QUADS}u + q];
 #endfor
     let head = token * ${HEADS}u + first_head + ${b * HEADS_AT_ONCE}u + h;
-    parts[(head * ${MOST_SPLITS}u + split) * ${QUADS}u + q] = total;
+    let mean = total / running[${b * HEADS_AT_ONCE}u + h].y;
+    let to = (head * ${MOST_SPLITS}u + split) * ${QUADS}u + q;
+#if KV_HALF
+    parts[to] = vec2u(pack2x16float(mean.xy), pack2x16float(mean.zw));
+#else
+    parts[to] = mean;
+#endif
   }
   workgroupBarrier();
 #endfor

@@ -1,8 +1,12 @@
 // prologue() of gemv.wgsl (PRO 2): puts together the results of the workgroups of attention_decode.wgsl, for each head and
-// split the sum of shares times values (parts), and (maximum, sum of shares) (marks): see combined.wgsl. The row of WIDTH
+// split the values' mean by its shares (parts), and (maximum, sum of shares) (marks): see combined.wgsl. The row of WIDTH
 // values, zeros up to UNITS_K * 64, goes where prologue_x.wgsl keeps it. EMIT_ATTN 1: the first workgroup also stores it.
 @group(0) @binding(10) var<storage, read> step : array<u32>;
+#if KV_HALF
+@group(0) @binding(11) var<storage, read> parts : array<vec2u>;
+#else
 @group(0) @binding(11) var<storage, read> parts : array<vec4f>;
+#endif
 @group(0) @binding(12) var<storage, read> marks : array<vec2f>;
 #if EMIT_ATTN
 @group(0) @binding(14) var<storage, read_write> attn_out : array<vec4f>;

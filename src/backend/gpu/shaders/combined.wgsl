@@ -1,12 +1,21 @@
 // Four values of an attention's result (vector v of [token][head][DIM / 4]), from the partial results of its `count` splits:
-//   parts [token][head][MOST_SPLITS][DIM / 4]: sum of shares times values, the shares relative to the split's own maximum
-//   marks [token][head][MOST_SPLITS]: (maximum score, sum of shares)
+//   parts [token][head][MOST_SPLITS][DIM / 4]: the values' mean by its shares, KV_HALF 1: in f16, which holds it where it holds the values
+//   marks [token][head][MOST_SPLITS]: (maximum score, sum of shares, relative to it)
 //   sinks [head], where SINKS is 1: a score for each head that only adds to the shares' sum
 // Template values (decode_attention.cpp): DIM a head's size, WIDTH heads * DIM, MOST_SPLITS and WINDOW see splits.wgsl,
 // POSITIONS the word of `step` with the token's position.
 #include "splits.wgsl"
 #define HEAD_VECS DIM / 4
 #define EIGHTS (MOST_SPLITS + 7) / 8
+
+fn part_at(i : u32) -> vec4f {
+#if KV_HALF
+  let halves = parts[i];
+  return vec4f(unpack2x16float(halves.x), unpack2x16float(halves.y));
+#else
+  return parts[i];
+#endif
+}
 
 struct Share {  // what some splits give together
   most : f32,
@@ -28,9 +37,9 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
   var sum = vec4f(0.0);
   if (first < count) {
 #for i in 0..8
-    // m, p: mark and part of split first + i; w: its weight once all have one maximum.
+    // m, p: mark and part of split first + i; w: the sum of its shares once all have one maximum.
     let m${i} = marks[at + min(first + ${i}u, count - 1u)];
-    let p${i} = parts[(at + min(first + ${i}u, count - 1u)) * ${HEAD_VECS}u + v % ${HEAD_VECS}u];
+    let p${i} = part_at((at + min(first + ${i}u, count - 1u)) * ${HEAD_VECS}u + v % ${HEAD_VECS}u);
 #endfor
     let before = most;
     most = max(most, max(max(max(m0.x, m1.x), max(m2.x, m3.x)), max(max(m4.x, m5.x), max(m6.x, m7.x))));
@@ -38,8 +47,8 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
     total *= fade;
     sum *= fade;
 #for i in 0..8
-    let w${i} = select(0.0, exp(m${i}.x - most), first + ${i}u < count);
-    total = fma(m${i}.y, w${i}, total);
+    let w${i} = select(0.0, m${i}.y * exp(m${i}.x - most), first + ${i}u < count);
+    total += w${i};
     sum = fma(p${i}, vec4f(w${i}), sum);
 #endfor
   }
