@@ -172,7 +172,7 @@ Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t position = 1000, window = v["WINDOW"];
   const AttentionParams seen{.window = static_cast<std::uint32_t>(window), .chunked = v["CHUNKED"] != 0};
   const std::size_t length = position + 1 - seen.first_seen(position);
-  const std::size_t each = std::max<std::size_t>(32, (length + most - 1) / most);
+  const std::size_t each = 32 * ((length + 32 * most - 1) / (32 * most));
   const std::size_t count = (length + each - 1) / each;
   std::vector<float> parts = sequence.numbers(heads * most * dim);
   std::vector<float> marks = sequence.numbers(heads * most * 2);

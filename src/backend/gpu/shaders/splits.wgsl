@@ -1,4 +1,5 @@
-// How a token's sequence is split among workgroups: at most MOST_SPLITS (16 or 32) parts of at least 32 positions.
+// How a token's sequence is split among workgroups: at most MOST_SPLITS (16 or 32) parts of a multiple of 32 positions,
+// which are what a workgroup takes at a time: one position more in each part would cost as much as 32.
 // WINDOW: newest positions that are seen, 0: all; CHUNKED: of chunks of WINDOW positions the newest.
 struct Splits {
   begin : u32,  // first position that is seen
@@ -17,7 +18,7 @@ fn splits_of(position : u32) -> Splits {
 #endif
   s.end = position + 1u;
   let length = s.end - s.begin;
-  s.each = max(32u, (length + ${MOST_SPLITS - 1}u) / ${MOST_SPLITS}u);
+  s.each = 32u * ((length + ${32 * MOST_SPLITS - 1}u) / ${32 * MOST_SPLITS}u);
   s.count = (length + s.each - 1u) / s.each;
   return s;
 }
