@@ -205,6 +205,35 @@ TEST_P(CombinePrologue, OfScoresFarApart) {
 INSTANTIATE_TEST_SUITE_P(All, CombinePrologue, ::testing::Bool(),
                          [](const auto& half) { return half.param ? "OfHalves" : "OfFloats"; });
 
+// Float weights a few pieces at a time have the bits of whole units, in rows that end within a thread's
+// share, too.
+TEST(StreamedGemv, AddsAsWholeUnitsDo) {
+  DOPPLER_NEEDS_ADAPTER();
+  constexpr std::size_t kRows = 90;
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    for (const std::size_t width : {std::size_t{64} * 12, std::size_t{64} * 11 - 4}) {
+      const RandomTensor weight(type, kRows, width, 3);
+      const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
+      const std::vector<float> x = Random().floats(width);
+      std::vector<float> whole;
+      for (const std::int64_t step : {0, 1, 2, 4}) {
+        SCOPED_TRACE(step);
+        ShaderValues more = {
+            {"X_VEC", 0}, {"WIDTH", i64(width)}, {"X_STRIDE", i64(width)}, {"X_OFFSET", 0}, {"UNITS", 4}};
+        if (step != 0) more["STREAM"] = step;
+        Launch launch = gemv(matrix, kRows, 8, 3, false, more);
+        launch.in("x", x).out("out", kRows);
+        ASSERT_TRUE(launch.run({(kRows + 7) / 8, 1, 1}));
+        if (step == 0) {
+          whole = launch.get("out");
+        } else {
+          EXPECT_EQ(launch.get("out"), whole);
+        }
+      }
+    }
+  }
+}
+
 // Gate and up of two tokens, gated and, but for floats, quantised by the workgroups that made them.
 TEST(GatedGemv, QuantisesWhatItMade) {
   DOPPLER_NEEDS_ADAPTER();

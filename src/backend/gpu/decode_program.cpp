@@ -68,7 +68,11 @@ KernelSource DecodeProgram::source_of(const GemvSite& site, const GemvShape& sha
   source.values["R"] = shape.rows;
   source.values[site.sums_places ? "PLACE_LANES" : "LANES"] = shape.lanes;
   source.values["UNITS"] = shape.units;
-  if (site.head_groups == 0) source.values["AT_ONCE"] = shape.loaded();
+  if (site.file == "gemv.wgsl" && streams(site.format, shape)) {
+    source.values["STREAM"] = shape.stream;
+  } else if (site.head_groups == 0) {
+    source.values["AT_ONCE"] = shape.loaded();
+  }
   if (site.head_groups != 0) source.values["GROUPS"] = groups_of(site, shape, head_groups);
   return source;
 }

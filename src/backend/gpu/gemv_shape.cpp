@@ -8,6 +8,12 @@
 
 namespace doppler::gpu {
 
+bool streams(const WeightFormat& format, const GemvShape& shape) {
+  const bool halves = format.codes == CodeForm::kF16 || format.codes == CodeForm::kBF16;
+  return halves && shape.stream != 0 && format.pieces() % shape.stream == 0 &&
+         format.pieces() >= 2 * shape.stream;
+}
+
 GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, std::uint32_t rows,
                             std::uint32_t units, std::uint32_t sets) {
   // Loads of 16 bytes that a thread has in flight: enough to hide the memory's latency, few enough to stay in

@@ -15,10 +15,16 @@ struct GemvShape {
   std::uint32_t units = 0;    // of 64 values, a thread: a power of two, as at_once is, so that sums are
                               // those of any other shape (docs/kernels.md: one order of sums)
   std::uint32_t at_once = 0;  // of its units, those that a thread loads together; 0: all
+  std::uint32_t stream = 0;   // pieces that a thread multiplies at a time, with as many under way behind
+                              // them, in place of units (streams()); 0: units
   std::uint32_t loaded() const { return at_once == 0 ? units : at_once; }
   std::uint32_t threads() const { return rows * lanes; }
   bool operator==(const GemvShape&) const = default;
 };
+
+// Whether weights of that format can be taken so: floats of 16 bits, a unit of which takes so many registers
+// that a processor has room for few workgroups.
+bool streams(const WeightFormat& format, const GemvShape& shape);
 
 // A shape for `rows` x `units` that fits the device, `sets` rows at a time in a thread.
 GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, std::uint32_t rows,

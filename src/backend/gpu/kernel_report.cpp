@@ -23,7 +23,7 @@ constexpr auto kChoices = std::to_array<std::string_view>({"ACT",         "R",  
                                                            "NS",          "KC",      "LP",
                                                            "PG",          "CHUNK",   "HEADS_AT_ONCE",
                                                            "MOST_SPLITS", "GROUPS",  "QUANTISE_OUT",
-                                                           "KV_HALF"});
+                                                           "KV_HALF",     "STREAM"});
 
 // By CodeForm.
 constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",

@@ -1,5 +1,5 @@
-// Tuned shapes of earlier loads: {"shapes": {"qkv 4 1 1536 18": [16, 18, 1, 1, 0], ...}}, rows, lanes, units,
-// how many of them are loaded at once, and a head's workgroups.
+// Tuned shapes of earlier loads: {"shapes": {"qkv 4 1 1536 18": [16, 18, 1, 1, 0, 0], ...}}, rows, lanes,
+// units, how many of them are loaded at once, pieces at a time, and a head's workgroups.
 #include "backend/gpu/cache_file.h"
 #include "backend/gpu/tune.h"
 #include "base/json.h"
@@ -7,7 +7,7 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr std::size_t kNumbers = 5;  // of a shape
+constexpr std::size_t kNumbers = 6;  // of a shape
 
 CacheFile file_of(const Context& context) {
   return {*context.device, CacheFile::user_folder(), "gpu"};
@@ -36,7 +36,7 @@ void load_tuned(Context& context) {
       good = good && value[i].is_number_unsigned() && value[i].get<std::uint64_t>() <= 65535;
       if (good) numbers[i] = value[i].get<std::uint32_t>();
     }
-    const TunedShape tuned{{numbers[0], numbers[1], numbers[2], numbers[3]}, numbers[4]};
+    const TunedShape tuned{{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]}, numbers[5]};
     if (good && is_possible(*context.device, tuned)) context.tuned[key] = tuned;
   }
 }
@@ -44,8 +44,8 @@ void load_tuned(Context& context) {
 void store_tuned(const Context& context) {
   Json shapes = Json::object();
   for (const auto& [key, tuned] : context.tuned)
-    shapes[key] = {tuned.shape.rows, tuned.shape.lanes, tuned.shape.units, tuned.shape.at_once,
-                   tuned.head_groups};
+    shapes[key] = {tuned.shape.rows,    tuned.shape.lanes,  tuned.shape.units,
+                   tuned.shape.at_once, tuned.shape.stream, tuned.head_groups};
   file_of(context).write({{"shapes", shapes}});
 }
 

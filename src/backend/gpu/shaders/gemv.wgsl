@@ -15,11 +15,13 @@
 //   BIAS 1: bias[row] is added; X_VEC, WIDTH, STRIDE, OFFSET of x: see given_x.wgsl
 //   QUANTISE_OUT 1: results go to out8, outs as xs and x8 have them (batch_quantise.wgsl), OUT_UNITS units a row
 //   EMIT_PARTS, EMIT_ACT 1: gate and up, or the results as floats, are stored too
+//   STREAM pieces of a unit that a thread takes at a time in place of AT_ONCE units (stream_loads.wgsl); 0: units
 //   HANDS_OVER 1 (EPI 0, one activation row): results go to joined.wgsl instead of out; TAKES_OVER 1: the branch comes from there,
 //   and with AHEAD 1 (AT_ONCE 1) a thread's next unit is loaded as soon as it is there
 // Row i of out begins at float i * STRIDE + OFFSET.
 #default TAKES_OVER 0
-#if TAKES_OVER
+#default STREAM 0
+#if TAKES_OVER || STREAM
 // Nobody writes these, but a compiler that knew it would load them where they are multiplied, when what is handed over is there
 // already (H100, Llama's output with gates and ups: 13.5 us so, 12.8 with loads that stay before what they are to overlap with).
 @group(0) @binding(0) var<storage, read_write> codes : array<vec4u>;
@@ -87,7 +89,11 @@ var<workgroup> acts : array<f32, ${R}>;  // the workgroup's results
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let row = group.x * ${R}u + t % ${R}u;
   let lane = t / ${R}u;
+#if STREAM
+#include "stream_loads.wgsl"
+#else
 #include "unit_loads.wgsl"
+#endif
 #if PRO == 0
   token = group.y;
 #else
@@ -97,7 +103,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
   prologue(t, group.x == 0u);
 #endif
+#if STREAM
+#include "stream_products.wgsl"
+#else
 #include "unit_products.wgsl"
+#endif
 #if EPI == 1
   let both = row_sum(vec2f(sum0, sum1), t);
 #else

@@ -25,8 +25,6 @@
 #if AT_ONCE < UNITS
 #default AHEAD 0
 #define ROUNDS (UNITS + AT_ONCE - 1) / AT_ONCE
-#define ROUND_PLACES 1 << ((ROUNDS > 1) + (ROUNDS > 2) + (ROUNDS > 4) + (ROUNDS > 8) + (ROUNDS > 16) + (ROUNDS > 32))
-  // Rounds are added like units: kept<set>_<k> is the sum of 2^k of them that waits for the next 2^k.
 #for n in 0..SETS
 #for k in 0..6
 #if (1 << k) < ROUNDS
@@ -98,38 +96,7 @@
 #endfor
     sum${n} = d${n};
 #endfor
-    // As a binary counter carries.
-#for k in 0..6
-#if (1 << k) < ROUNDS
-    if ((rounds & ${(2 << k) - 1}u) == ${(1 << k) - 1}u) {
-#for n in 0..SETS
-      kept${n}_${k} = sum${n};
-#endfor
-    }
-    if ((rounds & ${(2 << k) - 1}u) == ${(2 << k) - 1}u) {
-#for n in 0..SETS
-      sum${n} = kept${n}_${k} + sum${n};
-#endfor
-    }
-#endif
-#endfor
-    rounds += 1u;
+#include "carry_round.wgsl"
   }
-#if ROUNDS < ROUND_PLACES || !(COVERED)
-  // A row that ends earlier leaves sums that wait.
-  if (rounds < ${ROUND_PLACES}u) {
-#for n in 0..SETS
-    sum${n} = 0.0;
-#endfor
-#for k in 0..6
-#if (1 << k) < ROUNDS
-    if ((rounds & ${1 << k}u) != 0u) {
-#for n in 0..SETS
-      sum${n} = kept${n}_${k} + sum${n};
-#endfor
-    }
-#endif
-#endfor
-  }
-#endif
+#include "left_rounds.wgsl"
 #endif
