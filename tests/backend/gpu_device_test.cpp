@@ -159,8 +159,39 @@ TEST(Kernels, RefuseTextsThatDoNotCompile) {
       many += fmt::format("@group(0) @binding({}) var<storage, read> b{} : array<u32>;\n", i, i);
     EXPECT_ERROR(Kernel::compile(d, "many", many + "@compute @workgroup_size(1) fn main() {}"), "many");
   }
+  const std::uint64_t floats = d.limits().workgroup_bytes / 4;
+  const auto with_memory = [](std::uint64_t count) {
+    return fmt::format(
+        "var<workgroup> few : array<f32, {}>;\nvar<workgroup> one : atomic<u32>;  // four bytes of sixteen\n"
+        "@compute @workgroup_size(1) fn main() {{ few[0] = f32(atomicLoad(&one)); }}",
+        count);
+  };
+  EXPECT_ERROR(Kernel::compile(d, "full", with_memory(floats - 3)), "The kernel full needs",
+               "of workgroup memory, but the GPU");
+  ASSERT_OK(Kernel::compile(d, "just", with_memory(floats - 4)));
   // The device works on.
   ASSERT_OK(Kernel::compile(d, "copy", kCopy));
+}
+
+TEST(Kernels, CountTheirWorkgroupMemory) {
+  const auto bytes_of = [](std::string_view text) { return workgroup_bytes("counted", text); };
+  EXPECT_EQ(bytes_of("fn main() {}").value(), 0u);
+  EXPECT_EQ(bytes_of("var<workgroup> a : u32;\nvar<workgroup> b : array<vec2f, 3>;  // six\n").value(), 48u);
+  EXPECT_EQ(bytes_of("const kWords = 16u;\nvar<workgroup> a : array<atomic<u32>, kWords>;\n"
+                     "var<workgroup> b : array<vec4<f16>, 4>;")
+                .value(),
+            96u);
+  EXPECT_EQ(bytes_of("alias Term = vec4f;\nstruct Found {\n  bucket : u32,  // one\n  mass : vec2u,\n"
+                     "  count : u32,\n}\nvar<workgroup> a : array<Term, 2>;\n"
+                     "var<workgroup> b : array<Found, 2>;")
+                .value(),
+            32u + 48u);
+  for (const char* unknown :
+       {"var<workgroup> a : mat4x4f;", "var<workgroup> a : array<f32, kNone>;", "var<workgroup> a",
+        "var<workgroup> a : array<f32>;", "var<workgroup> a : array<Pair, 4>;"}) {
+    EXPECT_ERROR(bytes_of(unknown), "The shader counted declares workgroup memory of an unknown size",
+                 unknown);
+  }
 }
 
 TEST(Kernels, RefuseBuffersThatDoNotFitTheirBindings) {

@@ -40,7 +40,80 @@ Result<std::vector<Binding>> find_bindings(std::string_view label, std::string_v
   return bindings;
 }
 
+// Bytes of `f32`, `vec4<f16>`, `atomic<u32>` and so on; 0: none of those that our shaders have.
+std::uint64_t scalar_or_vector_bytes(std::string_view type) {
+  struct Size {
+    std::string_view type;
+    std::uint64_t bytes;
+  };
+  static constexpr Size kSizes[] = {{"f32", 4},   {"u32", 4},       {"i32", 4},      {"atomic<u32>", 4},
+                                    {"vec2f", 8}, {"vec2u", 8},     {"vec4f", 16},   {"vec4u", 16},
+                                    {"f16", 2},   {"vec2<f16>", 4}, {"vec4<f16>", 8}};
+  const auto found = std::ranges::find(kSizes, type, &Size::type);
+  return found != std::end(kSizes) ? found->bytes : 0;
+}
+
+// What the text declares behind `declared`, up to `end`; empty: nothing.
+std::string_view declaration(std::string_view text, const std::string& declared, std::string_view end) {
+  const std::size_t at = text.find(declared);
+  if (at == std::string_view::npos) return {};
+  text.remove_prefix(at + declared.size());
+  return text.substr(0, text.find(end));
+}
+
+// Bytes of a value of that type, which the text may declare as `alias Name = type;` or as `struct Name {`
+// with a member `name : type,` on each line; 0: it is none of those.
+std::uint64_t value_bytes(std::string_view text, std::string_view type) {
+  if (const auto alias = declaration(text, fmt::format("alias {} = ", type), ";"); !alias.empty())
+    type = alias;
+  std::string_view members = declaration(text, fmt::format("struct {} {{\n", type), "}");
+  if (members.empty()) return scalar_or_vector_bytes(type);
+  std::uint64_t total = 0, widest = 4;
+  while (!members.empty()) {
+    const std::string_view line = members.substr(0, members.find('\n'));
+    members.remove_prefix(std::min(members.size(), line.size() + 1));
+    const std::size_t begin = std::min(line.size(), line.find(" : ") + 3);
+    const std::uint64_t bytes = scalar_or_vector_bytes(line.substr(begin, line.find(',') - begin));
+    if (bytes == 0) return 0;
+    widest = std::max(widest, bytes);
+    total = (total + bytes - 1) / bytes * bytes + bytes;  // each is aligned to its size
+  }
+  return (total + widest - 1) / widest * widest;
+}
+
+// The number of an array's elements, which may be a constant that the text declares as `const name = number`;
+// 0: it is neither.
+std::uint64_t elements_of(std::string_view text, std::string_view count) {
+  if (count.ends_with('>')) count.remove_suffix(1);
+  if (const auto constant = declaration(text, fmt::format("const {} = ", count), ";"); !constant.empty())
+    count = constant;
+  std::uint32_t value = 0;
+  return std::from_chars(count.data(), count.data() + count.size(), value).ec == std::errc() ? value : 0;
+}
+
 }  // namespace
+
+Result<std::uint64_t> workgroup_bytes(std::string_view label, std::string_view text) {
+  std::uint64_t total = 0;
+  constexpr std::string_view kMark = "var<workgroup> ", kArray = "array<";
+  for (std::size_t at = text.find(kMark); at != std::string_view::npos; at = text.find(kMark, at + 1)) {
+    const std::string_view line = text.substr(at, text.find('\n', at) - at);
+    const std::size_t begin = line.find(": ") + 2, end = line.find(';');
+    const std::string_view type =
+        begin < end && end != std::string_view::npos ? line.substr(begin, end - begin) : "";
+    std::uint64_t bytes = value_bytes(text, type);
+    const std::size_t comma = type.rfind(", ");
+    if (type.starts_with(kArray) && comma != std::string_view::npos) {
+      bytes = elements_of(text, type.substr(comma + 2)) *
+              value_bytes(text, type.substr(kArray.size(), comma - kArray.size()));
+    }
+    if (bytes == 0)
+      return fail(ErrorCode::kInternal, "The shader {} declares workgroup memory of an unknown size: {}",
+                  label, line);
+    total += (bytes + 15) / 16 * 16;
+  }
+  return total;
+}
 
 ShaderValues common_values(const Features& features) {
   return {{"SUBGROUPS", features.subgroups ? 1 : 0},
@@ -87,6 +160,12 @@ Result<std::shared_ptr<Kernel>> Kernel::declare(Device& device, std::string labe
     return fail(ErrorCode::kUnsupported, "The kernel {} binds {} buffers, but the GPU {} allows {}.",
                 kernel->label_, kernel->bindings_.size(), device.adapter().name,
                 device.limits().storage_buffers);
+  }
+  DOPPLER_ASSIGN(const std::uint64_t bytes, workgroup_bytes(kernel->label_, kernel->text_));
+  if (bytes > device.limits().workgroup_bytes) {
+    return fail(ErrorCode::kUnsupported, "The kernel {} needs {} of workgroup memory, but the GPU {} has {}.",
+                kernel->label_, human_bytes(bytes), device.adapter().name,
+                human_bytes(device.limits().workgroup_bytes));
   }
   std::vector<WGPUBindGroupLayoutEntry> entries;
   for (const Binding& binding : kernel->bindings_) {
@@ -256,8 +335,10 @@ Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& p
     for (const KernelSource& source : added) {
       std::string key = key_of(source.file, source.values);
       if (kernels_.contains(key) || unchecked_.contains(key) || !keys.insert(key).second) continue;
-      DOPPLER_ASSIGN(auto kernel, Kernel::declare(device_, source.file, source.values));
-      missing.push_back({std::move(kernel), source});
+      auto kernel = Kernel::declare(device_, source.file, source.values);
+      if (!kernel && kernel.error().code == ErrorCode::kUnsupported) continue;  // told to who asks for it
+      if (!kernel) return std::unexpected(std::move(kernel).error());
+      missing.push_back({std::move(*kernel), source});
       names.push_back(std::move(key));
     }
     return {};

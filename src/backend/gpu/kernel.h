@@ -24,6 +24,12 @@ ShaderValues common_values(const Features& features);
 // Called with each kernel's file and values before it compiles, from any thread. For tests only.
 std::function<void(std::string_view file, const ShaderValues& values)>& shader_watcher();
 
+// Bytes of workgroup memory that an expanded text declares, as WebGPU counts them: each variable in whole 16
+// bytes. wgpu (29.0) makes a pipeline of any text and leaves it to the driver, where more than there is stops
+// the GPU (NVIDIA 580.159.04: exception 13, and whoever waits waits forever). Errors: kInternal for a
+// declaration of another kind than our shaders have.
+Result<std::uint64_t> workgroup_bytes(std::string_view label, std::string_view text);
+
 struct Binding {
   std::string name;
   std::uint32_t index = 0;
@@ -38,7 +44,8 @@ class Kernel {
                                                       const ShaderValues& values);
   // The same for a text that is expanded already.
   static Result<std::shared_ptr<const Kernel>> compile(Device& device, std::string label, std::string text);
-  // One that is not compiled yet: enough to bind buffers to. Errors: kUnsupported for too many bindings.
+  // One that is not compiled yet: enough to bind buffers to. Errors: kUnsupported for too many bindings or
+  // too much workgroup memory.
   static Result<std::shared_ptr<Kernel>> declare(Device& device, std::string_view file,
                                                  const ShaderValues& values);
   // Compiles it, from any thread. Errors: kInternal with the compiler's message.
@@ -96,8 +103,9 @@ class KernelCache {
   Result<std::shared_ptr<const Kernel>> get(std::string_view file, const ShaderValues& values);
   // The same without the check: to be measured only.
   Result<std::shared_ptr<const Kernel>> unchecked(std::string_view file, const ShaderValues& values);
-  // Compiles those that are not there yet on all threads: a driver takes some tens of milliseconds for each.
-  // Those that will run are checked there, too; the others are to be measured first.
+  // Compiles those that are not there yet on all threads, but for those that this device cannot have: a
+  // driver takes some tens of milliseconds for each. Those that will run are checked there, too; the others
+  // are to be measured first.
   enum class Use : std::uint8_t { kRun, kMeasure };
   // `beside` is called by one of the threads, before each kernel that it compiles.
   using Beside = std::function<void()>;
