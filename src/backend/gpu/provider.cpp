@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <wgpu.h>
 
+#include "backend/gpu/long_wait.h"
 #include "system/process.h"
 
 namespace doppler::gpu::provider {
@@ -95,11 +96,13 @@ std::uint64_t submit(WGPUQueue queue, WGPUCommandBuffer commands) {
 }
 
 void wait(WGPUDevice device, std::uint64_t submission) {
+  const LongWait waiting;
   const WGPUSubmissionIndex index = submission;
   wgpuDevicePoll(device, true, &index);
 }
 
 void wait_all(WGPUDevice device) {
+  const LongWait waiting;
   wgpuDevicePoll(device, true, nullptr);
 }
 
