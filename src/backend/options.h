@@ -30,6 +30,7 @@ struct GpuSetup {
   bool plain_tiles = false;  // as if it had some: loops stand for them, for tests
   // Of one buffer of weights, for tests: the adapter's own limit holds as well.
   std::uint64_t most_shard_bytes = UINT64_MAX;
+  std::uint32_t most_workgroup_bytes = UINT32_MAX;  // the same of a workgroup's memory
   // A workgroup of a product may read so much of what attention's splits leave; at positions where it would
   // be more a kernel of its own puts them together. It costs 2 to 3 us, in which a workgroup reads 80 bytes a
   // nanosecond (H100). Tests take less.

@@ -147,6 +147,23 @@ TEST_P(GpuVariants, GiveTheSameLogits) {
   EXPECT_LT(relative_error(without, expected), tolerance_of(GetParam()));
 }
 
+// The memory of a workgroup that every WebGPU device has, and an eighth of it: kernels that need more are
+// done without.
+TEST_P(GpuVariants, DoWithLittleWorkgroupMemory) {
+  ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", fixture_->model.spec,
+                                                          fixture_->model.weights, {.context = kContext}));
+  const std::vector<float> expected = run_in_pieces(*reference, sequence_, as_generated());
+  for (const std::uint32_t bytes : {16384, 2048}) {
+    SCOPED_TRACE(bytes);
+    BackendOptions little = usual();
+    little.gpu_setup.most_workgroup_bytes = bytes;
+    const auto backend = make(fixture_->model, little);
+    ASSERT_NE(backend, nullptr);
+    EXPECT_LT(relative_error(run_in_pieces(*backend, sequence_, as_generated()), expected),
+              tolerance_of(GetParam()));
+  }
+}
+
 TEST_P(GpuVariants, KeepKeysAsHalves) {
   BackendOptions options = usual();
   options.kv_type = KvType::kF16;

@@ -238,7 +238,7 @@ Status Device::open_adapter() {
   limits_ = {.buffer_bytes = limits.maxBufferSize,
              .binding_bytes = limits.maxStorageBufferBindingSize,
              .binding_alignment = limits.minStorageBufferOffsetAlignment,
-             .workgroup_bytes = limits.maxComputeWorkgroupStorageSize,
+             .workgroup_bytes = std::min(limits.maxComputeWorkgroupStorageSize, setup_.most_workgroup_bytes),
              .workgroup_invocations =
                  std::min(limits.maxComputeInvocationsPerWorkgroup, limits.maxComputeWorkgroupSizeX),
              .workgroups_per_dimension = limits.maxComputeWorkgroupsPerDimension,
