@@ -37,7 +37,7 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
   var sum = vec4f(0.0);
   if (first < count) {
 #for i in 0..8
-    // m, p: mark and part of split first + i; w: the sum of its shares once all have one maximum.
+    // m, p: mark and part of split first + i; w: its weight once all have one maximum.
     let m${i} = marks[at + min(first + ${i}u, count - 1u)];
     let p${i} = part_at((at + min(first + ${i}u, count - 1u)) * ${HEAD_VECS}u + v % ${HEAD_VECS}u);
 #endfor
@@ -46,10 +46,11 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
     let fade = exp(before - most);
     total *= fade;
     sum *= fade;
+    // The shares' sum is multiplied where it is added, by fma(): a driver that joined the two itself, in one kernel and not in another, would give other bits.
 #for i in 0..8
-    let w${i} = select(0.0, m${i}.y * exp(m${i}.x - most), first + ${i}u < count);
-    total += w${i};
-    sum = fma(p${i}, vec4f(w${i}), sum);
+    let w${i} = select(0.0, exp(m${i}.x - most), first + ${i}u < count);
+    total = fma(m${i}.y, w${i}, total);
+    sum = fma(p${i}, vec4f(m${i}.y * w${i}), sum);
 #endfor
   }
   return Share(most, total, sum);
