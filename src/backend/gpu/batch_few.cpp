@@ -256,8 +256,8 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
   const std::uint32_t splits = most_splits(a), workgroups = workgroups_for(a, variant.rows);
   const std::uint64_t marks = std::uint64_t{variant.rows} * a.heads * splits;
-  // Kernels made before keep the buffers that they are bound to.
   const std::uint64_t parts = variant.rows * splits * split_bytes(a, *context_.options.kv_type);
+  // Kernels made before keep the buffers that they are bound to.
   if (program_.split_parts_.bytes() < parts) {
     DOPPLER_ASSIGN(program_.split_parts_, device().make_buffer("parts", parts));
   }
@@ -309,15 +309,8 @@ Status BatchBuilder::combine_apart(const Variant& variant, Dispatches& out) {
   ShaderValues values = {{"THREADS", kCombineThreads},
                          {"PARTS", parts},
                          {"FLOATS", read.floats || !blocks ? 1 : 0},
-                         {"BLOCKS", blocks ? 1 : 0},
-                         {"WIDTH", width},
-                         {"DIM", a.head_dim},
-                         {"KV_HALF", context_.options.kv_type == KvType::kF16 ? 1 : 0},
-                         {"WINDOW", a.window},
-                         {"CHUNKED", a.chunked ? 1 : 0},
-                         {"SINKS", op.weights.empty() ? 0 : 1},
-                         {"MOST_SPLITS", most_splits(a)},
-                         {"POSITIONS", context_.layout.positions()}};
+                         {"BLOCKS", blocks ? 1 : 0}};
+  add_splits(context_, op, values);
   std::vector<Bound> buffers = {
       {"step", context_.step}, {"parts", program_.split_parts_}, {"marks", program_.split_marks_}};
   if (read.floats || !blocks) {

@@ -67,12 +67,11 @@ Status DecodeBuilder::attention(const OpGroup& group) {
 // The first position at which an attention leaves so much that its splits are put together once, by a kernel
 // of their own, and not by each workgroup of the product behind; UINT32_MAX: none.
 std::uint32_t DecodeBuilder::many_splits_from(const AttentionParams& a) const {
-  constexpr std::uint32_t kEach = 32;  // positions of a split at least: splits.wgsl
   const std::uint64_t few = std::max<std::uint64_t>(
       context_.options.gpu_setup.most_split_bytes / split_bytes(a, *context_.options.kv_type), 1);
   const std::uint64_t most =
-      a.window != 0 ? std::min(most_splits(a), ceil_div(a.window, kEach)) : most_splits(a);
-  return few < most ? static_cast<std::uint32_t>(few * kEach) : UINT32_MAX;
+      a.window != 0 ? std::min(most_splits(a), ceil_div(a.window, kSplitPositions)) : most_splits(a);
+  return few < most ? static_cast<std::uint32_t>(few * kSplitPositions) : UINT32_MAX;
 }
 
 // Puts an attention's splits together in a kernel of its own: as floats, if they are placed, and in blocks.
@@ -84,7 +83,7 @@ Status DecodeBuilder::combine(const Op& op, bool floats, const Blocks* blocks) {
                          {"PARTS", parts},
                          {"FLOATS", floats ? 1 : 0},
                          {"BLOCKS", blocks != nullptr ? 1 : 0}};
-  add_splits(op, values);
+  add_splits(context_, op, values);
   std::vector<Bound> buffers = {{"step", context_.step}, {"parts", parts_}, {"marks", marks_}};
   if (floats) {
     values["OUT_STRIDE"] = a.heads * a.head_dim;
@@ -100,19 +99,6 @@ Status DecodeBuilder::combine(const Op& op, bool floats, const Blocks* blocks) {
   }
   DOPPLER_TRY(bind_sinks(context_, op, buffers));
   return add("attention_combine.wgsl", values, buffers, {ceil_div(vectors, kCombineThreads / parts), 1, 1});
-}
-
-// Adds the values that combined.wgsl takes.
-void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
-  const auto& a = std::get<AttentionParams>(op.params);
-  values["WIDTH"] = a.heads * a.head_dim;
-  values["DIM"] = a.head_dim;
-  values["KV_HALF"] = context_.options.kv_type == KvType::kF16 ? 1 : 0;
-  values["WINDOW"] = a.window;
-  values["CHUNKED"] = a.chunked ? 1 : 0;
-  values["SINKS"] = op.weights.empty() ? 0 : 1;
-  values["MOST_SPLITS"] = most_splits(a);
-  values["POSITIONS"] = context_.layout.positions();
 }
 
 // q, k and v as parts of one row: as one product leaves them, or else copied.

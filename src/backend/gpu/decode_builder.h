@@ -116,7 +116,6 @@ class DecodeBuilder {
   Status attention(const OpGroup& group);
   Status combine(const Op& op, bool floats, const Blocks* blocks);
   std::uint32_t many_splits_from(const AttentionParams& a) const;
-  void add_splits(const Op& op, ShaderValues& values) const;
   Status add_heads(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_looked(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
 

@@ -6,6 +6,7 @@
 #include "backend/gpu/batch_groups.h"
 #include "backend/gpu/decode_builder.h"
 #include "backend/gpu/shader_values.h"
+#include "backend/gpu/split_attention.h"
 
 namespace doppler::gpu {
 namespace {
@@ -197,7 +198,7 @@ Status DecodeBuilder::add_combine(const OpGroup& group, bool stores, ShaderValue
                                   std::vector<Bound>& buffers) {
   const Op& attention = *group.op(plan(), Part::kAttention);
   const bool emits = stores && is_stored(attention.outputs[0], group);
-  add_splits(attention, values);
+  add_splits(context_, attention, values);
   values["EMIT_ATTN"] = emits ? 1 : 0;
   buffers.push_back({"step", context_.step});
   buffers.push_back({"parts", parts_});

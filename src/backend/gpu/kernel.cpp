@@ -64,10 +64,10 @@ std::string_view declaration(std::string_view text, const std::string& declared,
 // Bytes of a value of that type, which the text may declare as `alias Name = type;` or as `struct Name {`
 // with a member `name : type,` on each line; 0: it is none of those.
 std::uint64_t value_bytes(std::string_view text, std::string_view type) {
+  if (const std::uint64_t bytes = scalar_or_vector_bytes(type)) return bytes;
   if (const auto alias = declaration(text, fmt::format("alias {} = ", type), ";"); !alias.empty())
-    type = alias;
+    return scalar_or_vector_bytes(alias);
   std::string_view members = declaration(text, fmt::format("struct {} {{\n", type), "}");
-  if (members.empty()) return scalar_or_vector_bytes(type);
   std::uint64_t total = 0, widest = 4;
   while (!members.empty()) {
     const std::string_view line = members.substr(0, members.find('\n'));
@@ -78,17 +78,18 @@ std::uint64_t value_bytes(std::string_view text, std::string_view type) {
     widest = std::max(widest, bytes);
     total = (total + bytes - 1) / bytes * bytes + bytes;  // each is aligned to its size
   }
-  return (total + widest - 1) / widest * widest;
+  return (total + widest - 1) / widest * widest;  // of no members: 0
 }
 
 // The number of an array's elements, which may be a constant that the text declares as `const name = number`;
 // 0: it is neither.
 std::uint64_t elements_of(std::string_view text, std::string_view count) {
   if (count.ends_with('>')) count.remove_suffix(1);
-  if (const auto constant = declaration(text, fmt::format("const {} = ", count), ";"); !constant.empty())
-    count = constant;
   std::uint32_t value = 0;
-  return std::from_chars(count.data(), count.data() + count.size(), value).ec == std::errc() ? value : 0;
+  const auto is_number = [&](std::string_view digits) {
+    return std::from_chars(digits.data(), digits.data() + digits.size(), value).ec == std::errc();
+  };
+  return is_number(count) || is_number(declaration(text, fmt::format("const {} = ", count), ";")) ? value : 0;
 }
 
 }  // namespace

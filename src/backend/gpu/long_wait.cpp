@@ -1,14 +1,16 @@
 #include "backend/gpu/long_wait.h"
 
 #include <algorithm>
-#include <vector>
+#include <utility>
 
 #include "base/log.h"
 
 namespace doppler::gpu {
 
 LongWaits::LongWaits(std::chrono::milliseconds limit, std::function<void()> tell)
-    : limit_(limit), tell_(std::move(tell)) {}
+    : limit_(limit), tell_(std::move(tell)) {
+  if (auto started = system::Thread::start([this] { watch(); })) thread_.emplace(std::move(*started));
+}
 
 LongWaits::~LongWaits() {
   {
@@ -21,10 +23,6 @@ LongWaits::~LongWaits() {
 void LongWaits::begin(const void* wait) {
   const system::Lock lock(mutex_);
   waiting_[wait] = {std::chrono::steady_clock::now()};
-  if (!has_thread_) {
-    if (auto started = system::Thread::start([this] { watch(); })) thread_.emplace(std::move(*started));
-  }
-  has_thread_ = true;
 }
 
 void LongWaits::end(const void* wait) {
@@ -35,7 +33,7 @@ void LongWaits::end(const void* wait) {
 void LongWaits::watch() {
   const system::Lock lock(mutex_);
   while (!stops_) {
-    // Often enough that a wait is told of when it has lasted at most a third longer.
+    // Often enough that a wait is told of when it has lasted at most a quarter longer.
     ends_.wait_for(mutex_, std::max(limit_ / 4, std::chrono::milliseconds(1)));
     const auto now = std::chrono::steady_clock::now();
     for (auto& [wait, waiting] : waiting_) {
@@ -51,7 +49,7 @@ namespace {
 LongWaits& long_waits() {
   // Longer than any step takes on a GPU, and than most do on a software adapter.
   static constexpr std::chrono::seconds kLong(30);
-  // Never destroyed: a device that ends with the process still waits.
+  // Made for the first wait, and never destroyed: a device that ends with the process still waits.
   static LongWaits& waits = *new LongWaits(kLong, [] {
     log(Level::kWarn, "Gpu",
         "The GPU has not done for {} seconds what it was given. A driver that has stopped it need not tell "

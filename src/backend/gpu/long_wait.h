@@ -11,7 +11,7 @@
 
 namespace doppler::gpu {
 
-// Waits that are under way, and a thread that looks at them now and then; it starts with the first.
+// Waits that are under way, and a thread that looks at them now and then.
 class LongWaits {
  public:
   // `tell` is called once for a wait that has lasted `limit`, from that thread.
@@ -31,8 +31,8 @@ class LongWaits {
   system::Mutex mutex_;
   system::Condition ends_;
   std::map<const void*, Waiting> waiting_;
-  bool stops_ = false, has_thread_ = false;
-  std::optional<system::Thread> thread_;
+  bool stops_ = false;
+  std::optional<system::Thread> thread_;  // none where the system refuses it
 };
 
 // One of them, as long as it lives, with a warning in the log.

@@ -12,6 +12,7 @@
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/self_check_inputs.h"
+#include "backend/gpu/split_attention.h"
 #include "base/float16.h"
 #include "model/activation.h"
 #include "model/alibi.h"
@@ -172,8 +173,8 @@ Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t position = 1000, window = v["WINDOW"];
   const AttentionParams seen{.window = static_cast<std::uint32_t>(window), .chunked = v["CHUNKED"] != 0};
   const std::size_t length = position + 1 - seen.first_seen(position);
-  const std::size_t each = 32 * ((length + 32 * most - 1) / (32 * most));
-  const std::size_t count = (length + each - 1) / each;
+  const std::size_t each = kSplitPositions * ceil_div(length, kSplitPositions * most);
+  const std::size_t count = ceil_div(length, each);
   std::vector<float> parts = sequence.numbers(heads * most * dim);
   std::vector<float> marks = sequence.numbers(heads * most * 2);
   for (std::size_t i = 1; i < marks.size(); i += 2) marks[i] = std::abs(marks[i]) + 1;

@@ -7,7 +7,6 @@
 namespace doppler::gpu {
 
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a) {
-  constexpr std::uint32_t kChunk = 32;  // positions at a time
   const Features& features = context.device->features();
   const std::uint32_t subgroup = features.subgroup_size;
   const bool together = !features.wide_subgroups();
@@ -24,17 +23,29 @@ Result<ShaderValues> split_attention_shape(const Context& context, const Attenti
     const std::uint32_t shared = a.heads / a.kv_heads;
     if (threads % team != 0 || threads > most || threads < shared) continue;
     // Queries, scores and the sums of some heads must fit the workgroup's memory.
-    const std::uint64_t base = std::uint64_t{shared} * (a.head_dim * 4 + kChunk * 4 + 16) + a.head_dim * 8 +
-                               (together ? threads * 4 : 0);
+    const std::uint64_t base = std::uint64_t{shared} * (a.head_dim * 4 + kSplitPositions * 4 + 16) +
+                               a.head_dim * 8 + (together ? threads * 4 : 0);
     const std::uint64_t limit = std::min<std::uint64_t>(context.device->limits().workgroup_bytes, 32768);
     if (base + threads * 16 > limit) continue;
     const std::uint64_t at_once = std::clamp<std::uint64_t>((limit - base) / (threads * 16), 1, shared);
     return ShaderValues{{"LP", lanes},
                         {"PG", groups},
-                        {"CHUNK", kChunk},
+                        {"CHUNK", kSplitPositions},
                         {"HEADS_AT_ONCE", static_cast<std::int64_t>(at_once)}};
   }
   return fail(ErrorCode::kUnsupported, "{} heads of {} fit no workgroup", a.heads, a.head_dim);
+}
+
+void add_splits(const Context& context, const Op& attention, ShaderValues& values) {
+  const auto& a = std::get<AttentionParams>(attention.params);
+  values["WIDTH"] = a.heads * a.head_dim;
+  values["DIM"] = a.head_dim;
+  values["KV_HALF"] = context.options.kv_type == KvType::kF16 ? 1 : 0;
+  values["WINDOW"] = a.window;
+  values["CHUNKED"] = a.chunked ? 1 : 0;
+  values["SINKS"] = attention.weights.empty() ? 0 : 1;
+  values["MOST_SPLITS"] = most_splits(a);
+  values["POSITIONS"] = context.layout.positions();
 }
 
 std::uint32_t heads_each(const AttentionParams& a) {

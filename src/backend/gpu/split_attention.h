@@ -12,6 +12,9 @@ namespace doppler::gpu {
 // TEAM of team.wgsl where subgroups are not wide.
 constexpr std::uint32_t kTeamThreads = 16;
 
+// Positions that a workgroup takes at a time, of which splits.wgsl makes splits of a sequence.
+constexpr std::uint32_t kSplitPositions = 32;
+
 // Splits of a sequence at most, as splits.wgsl cuts it whatever else is in a step: with two for each
 // processor of a large GPU a sequence alone fills it; a short window has too few positions for as many.
 constexpr std::uint32_t kMostSplits = 32;
@@ -38,6 +41,9 @@ constexpr std::uint32_t kCombineThreads = 128, kSplitsAtOnce = 8;
 
 // LP, PG, CHUNK, HEADS_AT_ONCE. Errors: kUnsupported, with the reason, where no workgroup holds the heads.
 Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a);
+
+// The values that combined.wgsl takes.
+void add_splits(const Context& context, const Op& attention, ShaderValues& values);
 
 // q, k and v as it reads them: before the norms and turns of the group.
 std::array<ValueId, 3> heads_of(const Plan& plan, const OpGroup& group);

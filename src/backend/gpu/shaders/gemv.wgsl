@@ -21,7 +21,7 @@
 // Row i of out begins at float i * STRIDE + OFFSET.
 #default TAKES_OVER 0
 #default STREAM 0
-#if TAKES_OVER || STREAM
+#if TAKES_OVER
 // Nobody writes these, but a compiler that knew it would load them where they are multiplied, when what is handed over is there
 // already (H100, Llama's output with gates and ups: 13.5 us so, 12.8 with loads that stay before what they are to overlap with).
 @group(0) @binding(0) var<storage, read_write> codes : array<vec4u>;
