@@ -246,6 +246,21 @@ TEST(Kernels, AreMadeOnceForFileAndValues) {
   EXPECT_EQ(cache.size(), 2u);
 }
 
+// One of several that this device cannot have keeps none of the others from being made.
+TEST(Kernels, ThatCannotBeAreLeftOutOfThosePrepared) {
+  DOPPLER_NEEDS_ADAPTER();
+  KernelCache cache(*device());
+  ThreadPool pool(2);
+  const auto of_threads = [](std::int64_t threads) {
+    return KernelSource{"likeliest.wgsl",
+                        {{"THREADS", threads}, {"VOCAB", 4096}, {"GROUPS", 8}, {"PAD_WORD", 0}}};
+  };
+  const std::vector<KernelSource> sources = {of_threads(1 << 20), of_threads(64)};
+  ASSERT_OK(cache.prepare(sources, pool));
+  EXPECT_ERROR(cache.get(sources[0].file, sources[0].values), "of workgroup memory, but the GPU");
+  ASSERT_OK(cache.get(sources[1].file, sources[1].values));
+}
+
 class Recording : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -74,6 +74,10 @@ TESTS = {
     "rope_append.wgsl": BATCH,
     "row_sum.wgsl": "Gemv.*:*SameSums*",
     "unit_products.wgsl": "Gemv.*:*SameSums*",
+    "carry_round.wgsl": "StreamedGemv.*:Gemv.*:*SameSums*",
+    "left_rounds.wgsl": "StreamedGemv.*:Gemv.*:*SameSums*",
+    "stream_loads.wgsl": "StreamedGemv.*",
+    "stream_products.wgsl": "StreamedGemv.*",
     **{f"sampling_{part}.wgsl": "engine_tests GpuSampling.*"
        for part in ("buckets", "clear", "collect", "count", "double", "draw", "histogram", "logits", "parameters", "partial",
                     "philox", "pick", "scan", "score", "u64", "weight")},

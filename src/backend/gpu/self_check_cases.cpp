@@ -12,6 +12,7 @@
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/self_check_inputs.h"
+#include "backend/gpu/shader_values.h"
 #include "backend/gpu/split_attention.h"
 #include "base/float16.h"
 #include "model/activation.h"
