@@ -40,9 +40,9 @@ def files_of(path, name=None):
         return {name: str(path)}
     return {f"{name}/{file.name}": str(file) for file in sorted(path.iterdir()) if file.is_file() and file.name != "reference.safetensors"}
 
-def native(place, model, prompt, *flags):
+def native(place, model, prompt, *flags, backend="cpu"):
     """What the program says of a model in a folder: {"ids", ...} or {"error"}."""
-    command = [doppler, "run", model, *prompt, "--json", "--backend", "cpu", "--temperature", "0", *flags]
+    command = [doppler, "run", model, *prompt, "--json", "--backend", backend, "--temperature", "0", *flags]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120)
     try:
         return json.loads(done.stdout)
