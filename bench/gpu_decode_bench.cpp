@@ -1,8 +1,8 @@
 // gpu_decode_bench MODEL [--tune SECONDS] [--candidates N] [--depth N] [--tokens N] [--no-looks 1]
 // [--no-subgroups 1]: the times of the parts of a decode step on the GPU, or of one that has no subgroups,
 // also op by op. Tunes the matrix-vector kernels and prints every candidate, then the time of each kind of
-// kernel of a step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission, and, unless
-// they are left out, of steps with taps.
+// kernel of a step at that depth, alone in a row, and of whole steps there and at 0, 512 and 2,000, 1 to 16
+// to a submission, and, unless they are left out, of steps with taps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,6 +31,15 @@ Status write_step(Context& context, std::uint32_t position) {
   words[context.layout.ids()] = 7;
   words[context.layout.positions()] = position;
   return context.device->write(context.step, 0, std::as_bytes(std::span(words)));
+}
+
+constexpr std::uint32_t kMostSubmitted = 16;  // tokens
+
+// How a product is cut: rows x lanes x units, and what of it a thread has under way.
+std::string name_of(const GemvShape& shape) {
+  return fmt::format("{:>2} x {:>3} x {:>2} ({})", shape.rows, shape.lanes, shape.units,
+                     shape.stream != 0 ? fmt::format("a stream of {} pieces", shape.stream)
+                                       : fmt::format("{} at once", shape.loaded()));
 }
 
 // The stages that the last part taps, in each layer.
@@ -139,7 +148,10 @@ Status run(int argc, char** argv) {
   DOPPLER_ASSIGN(const auto device, Device::open({}, {.no_subgroups = !subgroups}));
   fmt::print("{} ({}), subgroups of {}\n", device->adapter().name, device->adapter().driver,
              device->features().subgroup_size);
-  BackendOptions options{.context = 4096};
+  std::vector<std::uint32_t> depths = {0, 512, 2000};
+  if (std::ranges::find(depths, depth) == depths.end()) depths.push_back(depth);
+  BackendOptions options{.context =
+                             std::max<std::uint64_t>(4096, std::uint64_t{depth} + tokens + kMostSubmitted)};
   DOPPLER_ASSIGN(Plan plan, build_plan(model.spec, model.weights, options.context));
   DOPPLER_TRY(fuse_plan(plan, model.weights, kGpuPasses, {}));
   options.kv_type = choose_kv_type(options, plan, model.weights);
@@ -156,8 +168,8 @@ Status run(int argc, char** argv) {
   while (elapsed() < 2)
     DOPPLER_TRY(time_steps(context, program, 8, depth, 8));  // an idle GPU lowers its clocks
   const auto steps_of = [&](const DecodeProgram& timed, std::string_view when) -> Status {
-    for (const std::uint32_t at : {0u, 512u, 2000u}) {
-      for (const std::uint32_t per_submit : {1u, 4u, 8u, 16u}) {
+    for (const std::uint32_t at : depths) {
+      for (const std::uint32_t per_submit : {1u, 4u, 8u, kMostSubmitted}) {
         DOPPLER_ASSIGN(const double seconds, time_steps(context, timed, per_submit, at, tokens));
         fmt::print("{} depth {:>4}, {:>2} tokens a submission: {:>7.1f} us, {:>6.0f} tok/s\n", when, at,
                    per_submit, seconds * 1e6, 1 / seconds);
@@ -178,11 +190,9 @@ Status run(int argc, char** argv) {
     DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget, candidates));
     fmt::print("tuned in {:.2f} s\n", elapsed() - before);
     for (const TuneRow& row : rows) {
-      fmt::print(
-          "{:<30} R {:>2} lanes {:>3} units {:>2} ({:>2} at once) groups {:>4}: {:>7.2f} us {:>6.0f} "
-          "GB/s{}\n",
-          row.key, row.shape.rows, row.shape.lanes, row.shape.units, row.shape.loaded(), row.head_groups,
-          row.seconds * 1e6, static_cast<double>(row.bytes) / row.seconds * 1e-9, row.chosen ? " *" : "");
+      fmt::print("{:<30} {} groups {:>4}: {:>7.2f} us {:>6.0f} GB/s{}\n", row.key, name_of(row.shape),
+                 row.head_groups, row.seconds * 1e6, static_cast<double>(row.bytes) / row.seconds * 1e-9,
+                 row.chosen ? " *" : "");
     }
     DOPPLER_TRY(steps("after"));
     DOPPLER_TRY(write_step(context, depth));
@@ -190,13 +200,10 @@ Status run(int argc, char** argv) {
     DOPPLER_TRY(write_step(context, depth));
     DOPPLER_ASSIGN(const std::vector<TuneRow> pairs, join_kernels(context, program, true));
     for (const TuneRow& row : pairs) {
-      fmt::print("{:<60} {}: {:>7.1f} us with the head{}\n", row.key,
-                 row.shape.rows == 0
-                     ? "apart"
-                     : fmt::format("{:>2} x {:>3} x {:>2}, {:>2} x {:>3} x {:>2} ({:>2} at once)",
-                                   row.shape.rows, row.shape.lanes, row.shape.units, row.second.rows,
-                                   row.second.lanes, row.second.units, row.second.loaded()),
-                 row.seconds * 1e6, row.chosen ? " *" : "");
+      fmt::print(
+          "{:<60} {}: {:>7.1f} us with the head{}\n", row.key,
+          row.shape.rows == 0 ? "apart" : fmt::format("{}, {}", name_of(row.shape), name_of(row.second)),
+          row.seconds * 1e6, row.chosen ? " *" : "");
     }
     fmt::print("{} dispatches a token\n", program.dispatches(depth));
     DOPPLER_TRY(steps("joined"));
