@@ -40,7 +40,7 @@ TESTS = {
     "best_of_workgroup.wgsl": "Likeliest.*:NextToken.*",
     "combine.wgsl": "CombineKernel.*",
     "combine_prologue.wgsl": FUSED,
-    "combined.wgsl": f"{FUSED}:All/OddPlans.*ANormOfTheAttention:Files/GpuCompany.*gpt_oss",
+    "combined.wgsl": f"{FUSED}:All/OddPlans.*ANormOfTheAttention:Files/GpuCompany.*gpt_oss:Models/GroupsSwitchedOff.*gpt_oss",
     "dot.wgsl": "*GemvOf*:Gemv.*",
     "embed.wgsl": "*StoredType*:UploadMatrix.*",
     "front_rows.wgsl": "Elements.WantedRows*",
