@@ -85,7 +85,10 @@ Result<double> time_steps(Context& context, const DecodeProgram& program, std::u
   };
   for (std::uint32_t done = 0; done < tokens; done += per_submit) {
     Recorder recorder(*context.device);
-    for (std::uint32_t i = 0; i < per_submit; ++i) program.record_greedy(recorder, depth + done + i);
+    for (std::uint32_t i = 0; i < per_submit; ++i) {
+      program.record_greedy(recorder, depth + done + i,
+                            done + i == 0 ? TokenFrom::kHost : TokenFrom::kBefore);
+    }
     if (taps != nullptr) taps->record_copy(recorder, done, per_submit, back[submissions.size() % 2]);
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
     submissions.push_back(submission);

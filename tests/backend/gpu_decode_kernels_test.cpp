@@ -463,5 +463,44 @@ TEST_F(NextToken, IsNoneWhereLogitsAreNoNumbers) {
   EXPECT_GE(choose({{9, {3, kVocab}}}), kVocab);
 }
 
+// As embed.wgsl does of the id that the token becomes in `step`, in several workgroups, of which one writes
+// there.
+TEST_F(NextToken, IsEmbedded) {
+  DOPPLER_NEEDS_ADAPTER();
+  constexpr std::uint32_t kWidth = 192, kUnits = 3, kThreads = 32, kTiles = (kVocab + 63) / 64;
+  const auto table = random_floats(kTiles * 64 * kWidth, 3);
+  const ShaderValues embeds = {{"THREADS", kThreads},
+                               {"IDS", 5},
+                               {"ADDS", 0},
+                               {"WIDTH", kWidth},
+                               {"ROW0", 0},
+                               {"ROWS", kVocab},
+                               {"TABLE", kVocab},
+                               {"UNITS_K", kUnits},
+                               {"FORM", 0},
+                               {"SCALES", 0},
+                               {"FACTOR_BITS", bits_of(1.5)}};
+  const Workgroups groups = {(kWidth / 4 + kThreads - 1) / kThreads, 1, 1};
+  for (const std::uint32_t chosen : {0u, 17u, kVocab - 1, 0xffffffffu}) {
+    const std::uint32_t id = std::min(chosen, kVocab - 1);
+    Launch expected(Mode::kUnchecked, "embed.wgsl", embeds);
+    expected.in("step", std::vector<std::uint32_t>{0, 0, 0, 0, 0, id}).in("codes", table).out("out", kWidth);
+    ASSERT_TRUE(expected.run(groups));
+    ShaderValues values = {{"RING", kRing}, {"VOCAB", kVocab}, {"POSITIONS", 3},
+                           {"COUNTED", 1},  {"GREEDY", 0},     {"EMBEDS", 1}};
+    values.insert(embeds.begin(), embeds.end());
+    Launch launch(Mode::kUnchecked, "next_token.wgsl", values);
+    launch.in("step", std::vector<std::uint32_t>{1, 13, 2, 300, 3, 5, 4})
+        .in("chosen", std::vector<std::uint32_t>{chosen})
+        .in("codes", table)
+        .out("ring", kRing)
+        .out("out", kWidth);
+    ASSERT_TRUE(launch.run(groups));
+    EXPECT_EQ(launch.get("out"), expected.get("out")) << chosen;
+    EXPECT_EQ(launch.get<std::uint32_t>("step"), (std::vector<std::uint32_t>{1, 14, 2, 301, 3, id, 4}));
+    EXPECT_EQ(launch.get<std::uint32_t>("ring")[13 % kRing], chosen);
+  }
+}
+
 }  // namespace
 }  // namespace doppler::gpu

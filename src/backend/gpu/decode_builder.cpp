@@ -17,6 +17,9 @@ constexpr std::array<std::string_view, 7> kDecodePasses = {
 // Threads of the smallest kernels, which have few values to work on.
 constexpr std::uint32_t kFewThreads = 64;
 
+// Threads that choose the next token, each of some candidates.
+constexpr std::uint32_t kNextThreads = 256;
+
 // Workgroups that look for the likeliest of the logits: some for each processor of a large GPU.
 constexpr std::uint32_t kMostPickers = 264;
 constexpr std::uint32_t kPickThreads = 256;
@@ -247,6 +250,11 @@ Status DecodeBuilder::embed(const Op& op) {
       ShaderValues values;
       std::vector<Bound> buffers = {out.bound("out")};
       add_embed(context_, op, i, *table, shard, kFewThreads, values, buffers);
+      // Who chooses a token may embed it, too, where that is the first that its step does, and in one buffer.
+      if (program_.body_.empty() && table->shards.size() == 1) {
+        program_.embedding_ = 0;
+        next_embeds_ = {values, buffers, out.width};
+      }
       DOPPLER_TRY(add("embed.wgsl", values, buffers, {ceil_div(out.width / 4, kFewThreads), 1, 1}));
     }
   }
@@ -344,16 +352,23 @@ Status DecodeBuilder::make_candidates(std::uint32_t count) {
 }
 
 Status DecodeBuilder::next_tokens() {
-  ShaderValues values = {{"THREADS", 256},
-                         {"RING", DecodeProgram::kRing},
-                         {"VOCAB", plan().vocab_size},
-                         {"IDS", context_.layout.ids()},
-                         {"POSITIONS", context_.layout.positions()},
-                         {"COUNTED", StepLayout::kCounted},
-                         {"GREEDY", 0}};
-  std::vector<Bound> buffers = {
-      {"step", context_.step}, {"ring", program_.ring_}, {"chosen", program_.chosen_}};
-  DOPPLER_ASSIGN(program_.next_chosen_, make("next_token.wgsl", values, buffers, {}));
+  ShaderValues values = {{"RING", DecodeProgram::kRing},    {"VOCAB", plan().vocab_size},
+                         {"IDS", context_.layout.ids()},    {"POSITIONS", context_.layout.positions()},
+                         {"COUNTED", StepLayout::kCounted}, {"GREEDY", 0}};
+  std::vector<Bound> buffers = {{"ring", program_.ring_}};
+  Workgroups groups;
+  if (program_.embedding_) {
+    values["EMBEDS"] = 1;
+    values.insert(next_embeds_.values.begin(), next_embeds_.values.end());
+    buffers.insert(buffers.end(), next_embeds_.buffers.begin(), next_embeds_.buffers.end());
+    groups.x = ceil_div(next_embeds_.width / 4, kNextThreads);
+  } else {
+    buffers.push_back({"step", context_.step});
+  }
+  values["THREADS"] = kNextThreads;
+  program_.next_greedy_.groups = groups;
+  buffers.push_back({"chosen", program_.chosen_});
+  DOPPLER_ASSIGN(program_.next_chosen_, make("next_token.wgsl", values, buffers, groups));
   values["GREEDY"] = 1;
   values["CANDIDATES"] = candidate_count_;
   buffers.back() = {"candidates", candidates_};

@@ -135,6 +135,12 @@ class DecodeBuilder {
   Buffer heads_;                         // q, k and v in one row, where they do not lie so
   Buffer candidates_;                    // for the likeliest token
   std::uint32_t candidate_count_ = 0;
+  // What next_token.wgsl takes to embed the token that it chooses.
+  struct {
+    ShaderValues values;
+    std::vector<Bound> buffers;
+    std::uint32_t width = 0;
+  } next_embeds_;
 };
 
 }  // namespace doppler::gpu

@@ -191,21 +191,24 @@ std::vector<const FixedDispatch*> DecodeProgram::joined_body(std::uint64_t posit
 }
 
 std::size_t DecodeProgram::dispatches(std::uint64_t position) const {
-  return joined_body(position).size() + head_greedy_.size() + 1;
+  return joined_body(position).size() + head_greedy_.size() + (embedding_ ? 0 : 1);
 }
 
-void DecodeProgram::record_body(Recorder& recorder, std::uint64_t position) const {
-  for (const FixedDispatch* dispatch : joined_body(position)) recorder.dispatch(*dispatch);
+void DecodeProgram::record_body(Recorder& recorder, std::uint64_t position, TokenFrom from) const {
+  const FixedDispatch* embedded = embedding_ && from == TokenFrom::kBefore ? &body_[*embedding_] : nullptr;
+  for (const FixedDispatch* dispatch : joined_body(position)) {
+    if (dispatch != embedded) recorder.dispatch(*dispatch);
+  }
 }
 
-void DecodeProgram::record_logits(Recorder& recorder, std::uint64_t position) const {
-  record_body(recorder, position);
+void DecodeProgram::record_logits(Recorder& recorder, std::uint64_t position, TokenFrom from) const {
+  record_body(recorder, position, from);
   for (const FixedDispatch& dispatch : head_logits_) recorder.dispatch(dispatch);
   if (taps_) taps_->record(recorder);
 }
 
-void DecodeProgram::record_greedy(Recorder& recorder, std::uint64_t position) const {
-  record_body(recorder, position);
+void DecodeProgram::record_greedy(Recorder& recorder, std::uint64_t position, TokenFrom from) const {
+  record_body(recorder, position, from);
   for (const FixedDispatch& dispatch : head_greedy_) recorder.dispatch(dispatch);
   if (taps_) taps_->record(recorder);
   recorder.dispatch(next_greedy_);

@@ -64,6 +64,10 @@ using Looks = std::vector<Look>;
 // all but attn_scores.
 Looks looks_of(const Plan& plan, const Tap& tap);
 
+// Whether a token is the host's, whose id stands in `step`, or what record_greedy() or record_next() chose
+// just before: then its embedding may be there already.
+enum class TokenFrom : std::uint8_t { kHost, kBefore };
+
 class DecodeProgram {
  public:
   // Results of a continuation that the host has not read yet; a power of two.
@@ -82,9 +86,9 @@ class DecodeProgram {
   // One token: id, position and slot are those of the step's token 0. Leaves `logits()`. `position`, which
   // the host knows, too, chooses between kernels that compute the same, and one is faster early, the other
   // late in a sequence.
-  void record_logits(Recorder& recorder, std::uint64_t position) const;
+  void record_logits(Recorder& recorder, std::uint64_t position, TokenFrom from = TokenFrom::kHost) const;
   // One token, whose likeliest successor (never the id in StepLayout::kPad) becomes the next step's token 0.
-  void record_greedy(Recorder& recorder, std::uint64_t position) const;
+  void record_greedy(Recorder& recorder, std::uint64_t position, TokenFrom from = TokenFrom::kHost) const;
   // After record_logits() and a recorded choice: the id in `chosen()` is the next step's token 0.
   void record_next(Recorder& recorder) const;
 
@@ -153,7 +157,7 @@ class DecodeProgram {
   };
   template <typename Function>
   void each_of_body(std::uint64_t position, Function function) const;
-  void record_body(Recorder& recorder, std::uint64_t position) const;
+  void record_body(Recorder& recorder, std::uint64_t position, TokenFrom from) const;
   // The body at that position, pairs as they are joined.
   std::vector<const FixedDispatch*> joined_body(std::uint64_t position) const;
   // Makes the greedy heads, if the program has any, leave their candidates one behind the other, and
@@ -174,6 +178,8 @@ class DecodeProgram {
   std::vector<Bound> handed_;  // what they hand over
   std::vector<Declined> declined_;
   FixedDispatch next_greedy_, next_chosen_;
+  // That of the body, if it is one by itself, which these two save the token behind them.
+  std::optional<std::size_t> embedding_;
   ShaderValues next_values_;  // of next_greedy_
   std::vector<Bound> next_buffers_;
   Buffer logits_, chosen_, ring_;

@@ -415,7 +415,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   Result<std::vector<Piece>> decode_pieces(std::uint64_t position) {
     std::vector<FixedDispatch> list;
     Recorder recorder(*context_.device, list);
-    runner_->program().record_greedy(recorder, position);
+    runner_->program().record_greedy(recorder, position, TokenFrom::kBefore);
     std::vector<Piece> pieces;
     for (FixedDispatch& recorded : list) {
       std::string what = fused_title(recorded.kernel.kernel().label());

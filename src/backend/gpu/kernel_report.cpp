@@ -150,7 +150,7 @@ std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
   if (has("FORM")) {
     const WeightFormat format{static_cast<CodeForm>(get("FORM")), static_cast<ScaleForm>(get("SCALES"))};
     const std::uint64_t row = format.row_bytes(static_cast<std::uint32_t>(value("UNITS_K")));
-    if (file == "embed.wgsl") return row;
+    if (file == "embed.wgsl" || file == "next_token.wgsl") return row;
     return row * value("ROWS") * (get("EPI") == 1 ? 2 : 1);  // gate and up have ROWS rows each
   }
   if (file.starts_with("attention")) {

@@ -234,10 +234,11 @@ Result<bool> TokenRunner::submit_tokens() {
   DOPPLER_TRY(keep_snapshot(recorder));
   for (std::uint32_t i = 0; i < tokens; ++i) {
     const std::uint64_t position = std::max(flying_->begin + flying_->submitted + i, kernels_from_);
+    const TokenFrom from = flying_->submitted + i == 0 ? TokenFrom::kHost : TokenFrom::kBefore;
     if (flying_->sampling == nullptr) {
-      program.record_greedy(recorder, position);
+      program.record_greedy(recorder, position, from);
     } else {
-      program.record_logits(recorder, position);
+      program.record_logits(recorder, position, from);
       flying_->sampling->record(recorder);
       program.record_next(recorder);
     }
