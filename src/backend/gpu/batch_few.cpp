@@ -268,6 +268,8 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   add_cache(context_, op, values);
   add_scores(op, values);
   values.erase("SINKS");  // count when the splits are put together
+  const auto each = static_cast<std::uint32_t>(values["HEADS_EACH"]);
+  share_heads(values, each);
   values["MOST_SPLITS"] = splits;
   values["WORKGROUPS"] = workgroups;
   values["MANY"] = 1;
@@ -283,7 +285,7 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   const auto attend = [&](std::uint32_t x) -> Status {
     DOPPLER_ASSIGN(Dispatch made,
                    make("attention_decode.wgsl", values, buffers, x, Dispatch::Per::kTokenLast));
-    made.z = a.kv_heads;
+    made.z = a.heads / each;
     out.push_back(std::move(made));
     return {};
   };

@@ -19,9 +19,8 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   values.erase("SINKS");  // count when the splits are put together
   values["MOST_SPLITS"] = most_splits(a);
   values["MANY"] = 0;
-  const std::uint32_t heads = heads_each(a);
-  values["HEADS_EACH"] = heads;
-  values["HEADS_AT_ONCE"] = std::min<std::int64_t>(values["HEADS_AT_ONCE"], heads);
+  const std::uint32_t heads = heads_each(a, static_cast<std::uint32_t>(values["HEADS_EACH"]));
+  share_heads(values, heads);
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"keys", kv.keys},
                                 {"values", kv.values},

@@ -13,17 +13,11 @@ namespace doppler::gpu {
 namespace {
 
 // Template values that were chosen; the others follow from the model's shape.
-constexpr auto kChoices = std::to_array<std::string_view>({"ACT",         "R",       "LANES",
-                                                           "UNITS",       "AT_ONCE", "THREADS",
-                                                           "TM",          "TN",      "RM",
-                                                           "RN",          "KB",      "GM",
-                                                           "GN",          "COOP",    "UK",
-                                                           "SPLITS",      "SETS",    "COLUMNS",
-                                                           "UNROLLED",    "BQ",      "RT",
-                                                           "NS",          "KC",      "LP",
-                                                           "PG",          "CHUNK",   "HEADS_AT_ONCE",
-                                                           "MOST_SPLITS", "GROUPS",  "QUANTISE_OUT",
-                                                           "KV_HALF",     "STREAM"});
+constexpr auto kChoices = std::to_array<std::string_view>(
+    {"ACT",  "R",       "LANES",      "UNITS",       "AT_ONCE", "THREADS",      "TM",      "TN",
+     "RM",   "RN",      "KB",         "GM",          "GN",      "COOP",         "UK",      "SPLITS",
+     "SETS", "COLUMNS", "UNROLLED",   "BQ",          "RT",      "NS",           "KC",      "LP",
+     "PG",   "ROUNDS",  "HEADS_EACH", "MOST_SPLITS", "GROUPS",  "QUANTISE_OUT", "KV_HALF", "STREAM"});
 
 // By CodeForm.
 constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",

@@ -24,7 +24,6 @@ std::optional<Variant> without_subgroups(const Device& device, std::string_view 
   Variant variant{std::string(file), values};
   variant.values["SUBGROUPS"] = 0;
   variant.values["SUBGROUP_SIZE"] = 1;
-  if (teams) variant.values["LP"] = 1;  // a score needs shuffles else
   return variant;
 }
 

@@ -1,19 +1,20 @@
 // Attention of one new token of each sequence: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes
 // G query heads that share a KV head (HEADS_EACH, or all that do), and every WORKGROUPS-th split of the sequence (splits.wgsl); combined.wgsl
-// puts the parts together. A position's score is made by LP threads, a quad of dimensions of the values by one of
-// QUADS threads, in PG groups of positions. Workgroups: x WORKGROUPS, y over groups of G heads, z over tokens.
+// puts the parts together. Positions are dealt out to PG rows of LP threads, each of which has the same dimensions of a key, a value and the sums;
+// a row has a softmax of its own, and the rows' are put together in the end, so that only then a thread waits for others of its workgroup.
+// Workgroups: x WORKGROUPS, y over groups of G heads, z over tokens.
 // Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
 //
 // Template values (decode_attention.cpp):
-//   LP threads that share a position's score: 1 to 16, a power of two; PG groups of positions for the values: 1 to 32
-//   CHUNK positions at a time; HEADS_AT_ONCE heads whose sums are added at a time, as workgroup memory allows
+//   LP threads of a row: 1 to 32, a power of two; PG rows; ROUNDS positions of a row at a time; AT_ONCE heads whose
+//   rows are put together at a time, a part of G
 //   HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF, PAGE_TABLE, PAGE_ROW see kv.wgsl; MOST_SPLITS, WINDOW see splits.wgsl
 //   PAIRS that turn (0: no rotation), HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; QK_NORM 1: q and k have norms
 //   SCALE_BITS, SOFTCAP_BITS, EPS_BITS bits of a float; SOFTCAP 1: scores are capped; ALIBI 1: see alibi.wgsl; SLOTS, POSITIONS words of `step`
 //   Q_OFFSET, K_OFFSET, V_OFFSET floats of qkv where the heads of each begin; EMIT_ROPE, EMIT_NORM 1: stored for taps
 //   MANY 1: for several tokens, QKV_STRIDE floats apart in qkv, else for one; ATTEND 0 (x 1): only appends, APPEND 0: only attends, where
 //   several of a sequence are appended before any attends
-// Buffers: qkv the token's projections; keys, values the layer's cache, 8 (f16) or 4 (f32) keys and 4 values an element;
+// Buffers: qkv the token's projections; keys, values the layer's cache, 8 (f16) or 4 (f32) values an element;
 // qk_weights DIM of q's norm, then DIM of k's; parts, marks see combined.wgsl; looked [q_rope][k_rope][q_norm][k_norm].
 //
 // Where pairs are half a head apart and whole quads turn alike, a quad's partners and angles are quads too.
@@ -27,7 +28,7 @@
 #endif
 #if KV_HALF
 @group(0) @binding(3) var<storage, read_write> keys : array<vec4u>;
-@group(0) @binding(4) var<storage, read_write> values : array<vec2u>;
+@group(0) @binding(4) var<storage, read_write> values : array<vec4u>;
 @group(0) @binding(5) var<storage, read_write> parts : array<vec2u>;
 #else
 @group(0) @binding(3) var<storage, read_write> keys : array<vec4f>;
@@ -41,23 +42,20 @@
 #if EMIT_ROPE || EMIT_NORM
 @group(0) @binding(8) var<storage, read_write> looked : array<vec4f>;  // q_rope, k_rope, q_norm, k_norm
 #endif
-// G query heads of a workgroup, SHARES workgroups of a KV head; AT_ONCE positions scored at a time, PASSES of them a chunk; V_LOADS positions of a chunk
-// whose values a thread takes; K_VECS elements of a key, K_LOADS of them a thread; QUAD_ROUNDS quads of a head a thread
-// of a team.
-#default HEADS_EACH HEADS / KV_HEADS
+// G query heads of a workgroup, SHARES workgroups of a KV head; ROUNDS positions of a row at a time; K_VECS elements of a key, K_LOADS of them a
+// thread, EACH quads of an element; QUAD_ROUNDS quads of a head a thread of a team.
 #default APPEND 1
 #default ATTEND 1
 #define G HEADS_EACH
 #define SHARES HEADS / KV_HEADS / G
 #define QUADS DIM / 4
-#define THREADS QUADS * PG
-#define AT_ONCE THREADS / LP
-#define PASSES (CHUNK + AT_ONCE - 1) / AT_ONCE
-#define V_LOADS CHUNK / PG
+#define THREADS LP * PG
 #if KV_HALF
 #define K_VECS DIM / 8
+#define EACH 2
 #else
 #define K_VECS DIM / 4
+#define EACH 1
 #endif
 #define K_LOADS K_VECS / LP
 #include "team.wgsl"
@@ -78,10 +76,13 @@
 var<workgroup> sq : array<vec4f, ${G * QUADS}>;       // queries [h][quad], times the scale
 var<workgroup> sk : array<vec4f, ${QUADS}>;           // the new key and value, rounded as the cache has them
 var<workgroup> sv : array<vec4f, ${QUADS}>;
-var<workgroup> ss : array<f32, ${G * CHUNK}>;         // [h][position of the chunk]: scores, then shares
-var<workgroup> running : array<vec2f, ${G}>;          // maximum and sum of shares so far
-var<workgroup> fades : array<f32, ${G}>;              // factor of the sums so far, since the maximum grew
-var<workgroup> sums : array<vec4f, ${HEADS_AT_ONCE * THREADS}>;  // [h][pg][quad]
+var<workgroup> row_softmax : array<vec2f, ${PG * AT_ONCE}>;       // [row][h of AT_ONCE]: maximum, sum of shares
+var<workgroup> row_sums : array<vec4f, ${PG * AT_ONCE * QUADS}>;  // [row][h of AT_ONCE][quad]
+// Scores that threads of a row add up where subgroups cannot.
+#define BY_MEMORY TOGETHER && LP > 1
+#if BY_MEMORY
+var<workgroup> lane_scores : array<f32, ${ROUNDS * G * THREADS}>;
+#endif
 
 // Rounded to what the cache can hold.
 fn as_cached(v : vec4f) -> vec4f {
@@ -94,6 +95,9 @@ fn as_cached(v : vec4f) -> vec4f {
 #if KV_HALF
 fn low_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.x), unpack2x16float(w.y)); }  // of eight f16 the first four
 fn high_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.z), unpack2x16float(w.w)); }  // and the last four
+fn as_halves(a : vec4f, b : vec4f) -> vec4u {
+  return vec4u(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
+}
 #endif
 #if QUAD_ROPE
 // A quad `own` rotated with its partner quad `other`; each argument high.., low.. has (cos, sin) of two pairs, for the two
@@ -237,25 +241,21 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let first = range.begin + group.x * range.each;
   let end = min(first + range.each, range.end);
 #endif
-  let lane = t % ${TEAM}u;
   let team = t / ${TEAM}u;
-  // For scores: the thread's share of a key. For values: its quad of dimensions and its group of positions.
   let part = t % ${LP}u;
-  let quad = t % ${QUADS}u;
-  let pg = t / ${QUADS}u;
+  let row = t / ${LP}u;
 
-  // The first chunk's keys and values are on their way while the heads are prepared, the next one's while this one is used, the next
-  // split's after the last one.
-#for i in 0..PASSES
-  // p: position in the chunk; kr: the thread's first element of its key; k, v: loaded keys and values.
-  let p${i} = ${i * AT_ONCE}u + t / ${LP}u;
-  let kr${i} = cache_row(slot, kv_head, min(first + p${i}, end - 1u)) * ${K_VECS}u + part;
+  // The first keys and values are on their way while the heads are prepared, the next ones while these are used, the next split's after the
+  // last ones. at: the row's first position of a round; k, v: loaded keys and values.
+  var at = first + row;
+#for r in 0..ROUNDS
+  let from${r} = cache_row(slot, kv_head, min(at + ${r * PG}u, end - 1u)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
-  var k${i}_${l} = keys[kr${i} + ${l * LP}u];
+  var k${r}_${l} = keys[from${r} + ${l * LP}u];
 #endfor
+#for l in 0..K_LOADS
+  var v${r}_${l} = values[from${r} + ${l * LP}u];
 #endfor
-#for j in 0..V_LOADS
-  var v${j} = values[cache_row(slot, kv_head, min(first + ${j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
 #endfor
 
 #if TOGETHER
@@ -267,33 +267,35 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     prepare_head(h, first_head, kv_head, position, t, is_owner, from_x);
   }
 #endif
-  if (t < ${QUADS}u) {
-    sv[t] = as_cached(qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
+  for (var i = t; i < ${QUADS}u; i += ${THREADS}u) {
+    sv[i] = as_cached(qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + i]);
   }
   workgroupBarrier();
 #if APPEND
   if (is_owner && group.y % ${SHARES}u == 0u) {
-    let row = cache_row(slot, kv_head, position);
+    let to = cache_row(slot, kv_head, position) * ${K_VECS}u;
+    for (var i = t; i < ${K_VECS}u; i += ${THREADS}u) {
 #if KV_HALF
-    if (t < ${DIM / 8}u) {
-      let a = sk[2u * t];
-      let b = sk[2u * t + 1u];
-      keys[row * ${K_VECS}u + t] = vec4u(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
-    }
-    if (t < ${QUADS}u) {
-      values[row * ${QUADS}u + t] = vec2u(pack2x16float(sv[t].xy), pack2x16float(sv[t].zw));
-    }
+      keys[to + i] = as_halves(sk[2u * i], sk[2u * i + 1u]);
+      values[to + i] = as_halves(sv[2u * i], sv[2u * i + 1u]);
 #else
-    if (t < ${QUADS}u) {
-      keys[row * ${QUADS}u + t] = sk[t];
-      values[row * ${QUADS}u + t] = sv[t];
-    }
+      keys[to + i] = sk[i];
+      values[to + i] = sv[i];
 #endif
+    }
   }
 #endif
   if (${ATTEND}u == 0u) {
     return;
   }
+  // The thread's dimensions of the queries.
+#for h in 0..G
+#for l in 0..K_LOADS
+#for e in 0..EACH
+  let q${h}_${l}_${e} = sq[${h * QUADS}u + (part + ${l * LP}u) * ${EACH}u + ${e}u];
+#endfor
+#endfor
+#endfor
 
 #if SEVERAL
   for (var split = group.x; split < range.count; split += ${WORKGROUPS}u) {
@@ -302,166 +304,197 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
   let split = group.x;
 #endif
-  if (t < ${G}u) {
-    running[t] = vec2f(-3.0e38, 0.0);
-  }
 #for h in 0..G
-  var sum${h} = vec4f(0.0);
-#endfor
-  for (var base = first; base < end; base += ${CHUNK}u) {
-    let count = min(${CHUNK}u, end - base);
-#for i in 0..PASSES
-    {
-      let fresh = base + p${i} == position;
-#for h in 0..G
-      var s${h} = 0.0;
-#endfor
+  var most${h} = -3.0e38;
+  var total${h} = 0.0;
 #for l in 0..K_LOADS
-      {
-        let vec = part + ${l * LP}u;
-#if KV_HALF
-        var a = low_half(k${i}_${l});
-        var b = high_half(k${i}_${l});
-        if (fresh) {
-          a = sk[2u * vec];
-          b = sk[2u * vec + 1u];
-        }
+#for e in 0..EACH
+  var sum${h}_${l}_${e} = vec4f(0.0);
+#endfor
+#endfor
+#endfor
+  for (var base = first; base < end; base += ${ROUNDS * PG}u) {
+#for r in 0..ROUNDS
 #for h in 0..G
-        s${h} = plus_products(plus_products(s${h}, a, sq[${h * QUADS}u + 2u * vec]), b, sq[${h * QUADS}u + 2u * vec + 1u]);
+    var s${r}_${h} = 0.0;
+#endfor
+#endfor
+#for r in 0..ROUNDS
+    let p${r} = base + row + ${r * PG}u;
+    // Beyond the end a share is 0, but 0 times what a row holds that was never written may be NaN.
+    let fresh${r} = p${r} >= position;
+    let seen${r} = p${r} < end;
+#for l in 0..K_LOADS
+    {
+      let at_quad = (part + ${l * LP}u) * ${EACH}u;
+#if KV_HALF
+      let a = select(low_half(k${r}_${l}), sk[at_quad], fresh${r});
+      let b = select(high_half(k${r}_${l}), sk[at_quad + 1u], fresh${r});
+#for h in 0..G
+#if l
+      s${r}_${h} = plus_products(plus_products(s${r}_${h}, a, q${h}_${l}_0), b, q${h}_${l}_1);
+#else
+      s${r}_${h} = plus_products(four_products(a, q${h}_${l}_0), b, q${h}_${l}_1);
+#endif
 #endfor
 #else
-        var a = k${i}_${l};
-        if (fresh) {
-          a = sk[vec];
-        }
+      let a = select(k${r}_${l}, sk[at_quad], fresh${r});
 #for h in 0..G
-        s${h} = plus_products(s${h}, a, sq[${h * QUADS}u + vec]);
+#if l
+      s${r}_${h} = plus_products(s${r}_${h}, a, q${h}_${l}_0);
+#else
+      s${r}_${h} = four_products(a, q${h}_${l}_0);
+#endif
 #endfor
 #endif
-      }
+    }
 #endfor
+#endfor
+#if BY_MEMORY
+    workgroupBarrier();  // all have read those of the round before
+#for r in 0..ROUNDS
 #for h in 0..G
+    lane_scores[${(r * G + h) * THREADS}u + t] = s${r}_${h};
+#endfor
+#endfor
+    workgroupBarrier();
+#for r in 0..ROUNDS
+#for h in 0..G
+    s${r}_${h} = lane_scores[${(r * G + h) * THREADS}u + row * ${LP}u];
+#for k in 1..LP
+    s${r}_${h} += lane_scores[${(r * G + h) * THREADS + k}u + row * ${LP}u];
+#endfor
+#endfor
+#endfor
+#else
 #for k in 0..8
 #if (1 << k) < LP
-      s${h} += subgroupShuffleXor(s${h}, ${1 << k}u);
+#for r in 0..ROUNDS
+#for h in 0..G
+    s${r}_${h} += subgroupShuffleXor(s${r}_${h}, ${1 << k}u);
+#endfor
+#endfor
 #endif
 #endfor
+#endif
+#for r in 0..ROUNDS
+#for h in 0..G
 #if SOFTCAP
+    {
       // clamp() would make a number of NaN.
-      let capped${h} = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(s${h} / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
-      s${h} = select(capped${h}, s${h}, (bitcast<u32>(s${h}) & 0x7fffffffu) > 0x7f800000u);
+      let capped = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(s${r}_${h} / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+      s${r}_${h} = select(capped, s${r}_${h}, (bitcast<u32>(s${r}_${h}) & 0x7fffffffu) > 0x7f800000u);
+    }
 #endif
 #if ALIBI
-      s${h} += alibi(first_head + ${h}u, min(base + p${i}, position), position);
+    s${r}_${h} += alibi(first_head + ${h}u, min(p${r}, position), position);
 #endif
+    s${r}_${h} = select(-3.0e38, s${r}_${h}, seen${r});
 #endfor
-#if CHUNK % AT_ONCE == 0
-      if (part == 0u) {
+#endfor
+    // The values are at hand as floats, and the next keys and values under way.
+#for r in 0..ROUNDS
+#for l in 0..K_LOADS
+#if KV_HALF
+    let u${r}_${l}_0 = select(low_half(v${r}_${l}), sv[(part + ${l * LP}u) * 2u], fresh${r});
+    let u${r}_${l}_1 = select(high_half(v${r}_${l}), sv[(part + ${l * LP}u) * 2u + 1u], fresh${r});
 #else
-      if (part == 0u && p${i} < ${CHUNK}u) {
+    let u${r}_${l}_0 = select(v${r}_${l}, sv[part + ${l * LP}u], fresh${r});
 #endif
-#for h in 0..G
-        ss[${h * CHUNK}u + p${i}] = select(-3.0e38, s${h}, p${i} < count);
 #endfor
-      }
-    }
 #endfor
 #if SEVERAL
-    let goes_on = base + ${CHUNK}u < end;
-    let next = select(later, base + ${CHUNK}u, goes_on);
+    let goes_on = base + ${ROUNDS * PG}u < end;
+    let next = select(later, base + ${ROUNDS * PG}u, goes_on);
     let last = select(later_end, end, goes_on) - 1u;
 #else
-    let next = base + ${CHUNK}u;
+    let next = base + ${ROUNDS * PG}u;
     let last = end - 1u;
 #endif
-#for i in 0..PASSES
-    let nk${i} = cache_row(slot, kv_head, min(next + p${i}, last)) * ${K_VECS}u + part;
+#for r in 0..ROUNDS
+    let next${r} = cache_row(slot, kv_head, min(next + row + ${r * PG}u, last)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
-    k${i}_${l} = keys[nk${i} + ${l * LP}u];
+    k${r}_${l} = keys[next${r} + ${l * LP}u];
+#endfor
+#for l in 0..K_LOADS
+    v${r}_${l} = values[next${r} + ${l * LP}u];
 #endfor
 #endfor
-    workgroupBarrier();
-    // lanes: the first that is none, where the team has a head.
-#if TOGETHER
-    for (var first_head = 0u; first_head < ${G}u; first_head += ${TEAMS}u) {
-      let h = min(first_head + team, ${G - 1}u);
-      let lanes = select(0u, ${CHUNK}u, first_head + team < ${G}u);
-#else
-    for (var h = team; h < ${G}u; h += ${TEAMS}u) {
-      let lanes = ${CHUNK}u;
-#endif
-      var most = -3.0e38;
-      for (var i = lane; i < lanes; i += ${TEAM}u) {
-        most = max(most, ss[h * ${CHUNK}u + i]);
-      }
-      let before = running[h];
-      most = max(team_max(most, t), before.x);
-      var total = 0.0;
-      for (var i = lane; i < lanes; i += ${TEAM}u) {
-        let share = select(0.0, exp(ss[h * ${CHUNK}u + i] - most), i < count);
-        ss[h * ${CHUNK}u + i] = share;
-        total += share;
-      }
-      total = team_sum(total, t);
-      if (lane == 0u && lanes > 0u) {
-        let fade = exp(before.x - most);
-        fades[h] = fade;
-        running[h] = vec2f(most, fma(before.y, fade, total));
-      }
-    }
-    workgroupBarrier();
 #for h in 0..G
-    sum${h} *= fades[${h}];
-#endfor
-#for j in 0..V_LOADS
     {
-      let at = ${j * PG}u + pg;
-#if KV_HALF
-      var v = vec4f(unpack2x16float(v${j}.x), unpack2x16float(v${j}.y));
-#else
-      var v = v${j};
-#endif
-      v${j} = values[cache_row(slot, kv_head, min(next + ${j * PG}u + pg, last)) * ${QUADS}u + quad];
-      // Beyond the end the share is 0, but 0 times what a row holds that was never written may be NaN.
-      if (base + at >= position) {
-        v = sv[quad];
-      }
-#for h in 0..G
-      sum${h} = fma(vec4f(ss[${h * CHUNK}u + at]), v, sum${h});
+      var most = most${h};
+#for r in 0..ROUNDS
+      most = max(most, s${r}_${h});
+#endfor
+      let fade = exp(most${h} - most);
+      most${h} = most;
+#for r in 0..ROUNDS
+      let share${r} = select(0.0, exp(s${r}_${h} - most), seen${r});
+#endfor
+      total${h} *= fade;
+#for r in 0..ROUNDS
+      total${h} += share${r};
+#endfor
+#for l in 0..K_LOADS
+#for e in 0..EACH
+      sum${h}_${l}_${e} *= fade;
+#for r in 0..ROUNDS
+      sum${h}_${l}_${e} = fma(vec4f(share${r}), u${r}_${l}_${e}, sum${h}_${l}_${e});
+#endfor
+#endfor
 #endfor
     }
 #endfor
-    workgroupBarrier();
   }
 
-  // The groups' sums together, some heads at a time.
-#for b in 0..(G + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE
-#for h in b * HEADS_AT_ONCE..min(G, b * HEADS_AT_ONCE + HEADS_AT_ONCE)
-  sums[${(h - b * HEADS_AT_ONCE) * THREADS}u + t] = sum${h};
+  // The rows' sums together, AT_ONCE heads at a time.
+#for c in 0..G / AT_ONCE
+#if c
+  workgroupBarrier();  // all have read those of the heads before
+#endif
+#for h in c * AT_ONCE..(c + 1) * AT_ONCE
+  if (part == 0u) {
+    row_softmax[row * ${AT_ONCE}u + ${h - c * AT_ONCE}u] = vec2f(most${h}, total${h});
+  }
+#for l in 0..K_LOADS
+#for e in 0..EACH
+  row_sums[(row * ${AT_ONCE}u + ${h - c * AT_ONCE}u) * ${QUADS}u + (part + ${l * LP}u) * ${EACH}u + ${e}u] = sum${h}_${l}_${e};
+#endfor
+#endfor
 #endfor
   workgroupBarrier();
-  for (var i = t; i < ${(min(G, b * HEADS_AT_ONCE + HEADS_AT_ONCE) - b * HEADS_AT_ONCE) * QUADS}u; i += ${THREADS}u) {
+  for (var i = t; i < ${AT_ONCE * QUADS}u; i += ${THREADS}u) {
     let h = i / ${QUADS}u;
     let q = i % ${QUADS}u;
-    var total = sums[h * ${THREADS}u + q];
-#for g in 1..PG
-    total += sums[h * ${THREADS}u + ${g * QUADS}u + q];
+    var most = -3.0e38;
+#for g in 0..PG
+    let own${g} = row_softmax[${g * AT_ONCE}u + h];
+    most = max(most, own${g}.x);
 #endfor
-    let head = token * ${HEADS}u + first_head + ${b * HEADS_AT_ONCE}u + h;
-    let mean = total / running[${b * HEADS_AT_ONCE}u + h].y;
+    var shares = 0.0;
+    var total = vec4f(0.0);
+#for g in 0..PG
+    {
+      let fade = exp(own${g}.x - most);
+      shares = fma(own${g}.y, fade, shares);
+      total = fma(row_sums[${g * AT_ONCE * QUADS}u + i], vec4f(fade), total);
+    }
+#endfor
+    let head = token * ${HEADS}u + first_head + ${c * AT_ONCE}u + h;
+    let mean = total / shares;
     let to = (head * ${MOST_SPLITS}u + split) * ${QUADS}u + q;
 #if KV_HALF
     parts[to] = vec2u(pack2x16float(mean.xy), pack2x16float(mean.zw));
 #else
     parts[to] = mean;
 #endif
+    if (q == 0u) {
+      marks[head * ${MOST_SPLITS}u + split] = vec2f(most, shares);
+    }
   }
-  workgroupBarrier();
 #endfor
-  if (t < ${G}u) {
-    marks[(token * ${HEADS}u + first_head + t) * ${MOST_SPLITS}u + split] = running[t];
-  }
 #if SEVERAL
+  workgroupBarrier();  // all have read the rows' sums
   first = later;
   end = later_end;
   }

@@ -5,23 +5,31 @@
 //   ACT 1: x8_at(unit, piece of 16) -> 16 signed bytes as vec4u, xs_at(unit, block of 32) -> (scale, scale * sum of codes)
 //   ACT 0: x_at(unit, j) -> values 4j .. 4j+3 as vec4f
 #if ACT == 1
-// Sixteen products more in a sum that began at kMagic: the bits of 1.5 * 2^23, so that as long as the sum stays below 2^22 they
-// read as that float plus the sum, without a conversion.
-const kMagic = 0x4b400000;
-fn dot16(sum : i32, v : vec4u, x : vec4u) -> i32 {
-  return sum + dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
-}
+// Sums begin at kNone and are read by float_of and scaled. Two ways to make floats of them:
+// JOINED 1: kNone is the bits of 1.5 * 2^23, so that as long as the sum stays below 2^22 they read as that float plus the sum, without
+// a conversion, and the scale's fma takes the float away again: faster where a block has one scale and nothing else, slower elsewhere
+// (docs/gpu-experiments.md). Scales have at most 19 digits then (22 are allowed), so that nothing of 1.5 * 2^23 of them is lost.
+#define JOINED !(HAS_MIN) && !(GROUPS_16) && FORM != 8 && SCALES != 6
+#if JOINED
+const kNone = 0x4b400000;
 fn float_of(sum : i32) -> f32 {
   return bitcast<f32>(sum) - 12582912.0;
 }
-// scale * float_of(sum), rounded once. Where scales have at most 22 digits (all but those of SCALES 6 have 19), nothing of 1.5 * 2^23 of
-// them is lost, and one fma does.
 fn scaled(sum : i32, scale : f32) -> f32 {
-#if SCALES == 6
-  return scale * float_of(sum);
-#else
   return fma(scale, bitcast<f32>(sum), scale * -12582912.0);
+}
+#else
+const kNone = 0;
+fn float_of(sum : i32) -> f32 {
+  return f32(sum);
+}
+fn scaled(sum : i32, scale : f32) -> f32 {
+  return scale * f32(sum);
+}
 #endif
+// Sixteen products more in a sum.
+fn dot16(sum : i32, v : vec4u, x : vec4u) -> i32 {
+  return sum + dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
 }
 #if !HIGH_WORDS
 // Sixteen codes of a weight times sixteen activations: of piece w itself (FORM 3), of its low nibbles, or (dot_high) of its
@@ -64,7 +72,7 @@ fn dot_high(sum : i32, w : vec4u, x : vec4u) -> i32 {
 #endif
 // The sum of sixteen codes of the activations, which minima are multiplied with.
 fn sum_codes(x : vec4u) -> f32 {
-  return float_of(dot16(kMagic, x, vec4u(0x01010101u)));
+  return float_of(dot16(kNone, x, vec4u(0x01010101u)));
 }
 #endif
 
@@ -99,19 +107,18 @@ fn dot_unit(
   let xb${b} = x8_at(unit, ${2 * b + 1}u);
   let xs${b} = xs_at(unit, ${b}u);
 #if FORM == 3
-  let da${b} = dot_low(kMagic, w${2 * b}, xa${b});
+  let da${b} = dot_low(kNone, w${2 * b}, xa${b});
 #elif FORM == 6
-  let da${b} = dot16(kMagic, signed_low(w${b}, s${OWN_WORDS + b}), xa${b});
+  let da${b} = dot16(kNone, signed_low(w${b}, s${OWN_WORDS + b}), xa${b});
 #elif FORM == 7
-  let da${b} = dot16(kMagic, signed_low(w${b}, s${OWN_WORDS + 2 * b}), xa${b});
+  let da${b} = dot16(kNone, signed_low(w${b}, s${OWN_WORDS + 2 * b}), xa${b});
 #else
-  let da${b} = dot_low(kMagic, w${b}, xa${b});
+  let da${b} = dot_low(kNone, w${b}, xa${b});
 #endif
-  // In one sum, or in two where groups of 16 have scales of their own.
-#if GROUPS_16
-  let from${b} = kMagic;
-#else
+#if JOINED
   let from${b} = da${b};
+#else
+  let from${b} = kNone;
 #endif
 #if FORM == 3
   let db${b} = dot_low(from${b}, w${2 * b + 1}, xb${b});
@@ -124,8 +131,10 @@ fn dot_unit(
 #endif
 #if GROUPS_16
   var part${b} = fma(scale${2 * b}.x * kCodeFactor, float_of(da${b}), scaled(db${b}, scale${2 * b + 1}.x * kCodeFactor));
-#else
+#elif JOINED
   var part${b} = scaled(db${b}, scale${b}.x * kCodeFactor);
+#else
+  var part${b} = scaled(da${b} + db${b}, scale${b}.x * kCodeFactor);
 #endif
 #if FORM == 8
   sum = fma(-6.0 * scale${b}.x, xs${b}.y, sum);

@@ -77,11 +77,7 @@ var<workgroup> own_tile : vec4u;
 var<workgroup> tile_w : array<vec4u, ${TN * UK * (STORED)}>;  // [unit and piece][row]
 var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;  // scales [unit][group][row]
 var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;  // [piece][token], PITCH apart
-#if BLOCK_SUMS
-var<workgroup> tile_b : array<vec2f, ${BLOCKS_X * TM}>;  // scales of x, scale * sum of codes [block][token]
-#else
 var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;  // scales of x [block][token]
-#endif
 #if HIGH_WORDS
 var<workgroup> tile_h : array<u32, ${TN * UK * (HIGH_WORDS)}>;  // upper bits of codes [unit][word][row]
 #endif
@@ -90,6 +86,8 @@ var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;  // minima [unit][group
 #endif
 #if SUMS
 var<workgroup> tile_q : array<f32, ${PIECES_X * PITCH}>;  // sums of codes [piece][token], PITCH apart
+#elif BLOCK_SUMS
+var<workgroup> tile_q : array<f32, ${BLOCKS_X * TM}>;  // scale * sum of codes [block][token]
 #endif
 
 // Four dots more in a sum that began at kMagic: the bits of 1.5 * 2^23, so that as long as the sum stays below 2^22 they
@@ -102,8 +100,8 @@ fn float_of(sum : i32) -> f32 {
   return bitcast<f32>(sum) - 12582912.0;
 }
 // scale * float_of(sum), rounded once, where less = less_of(scale): scales have at most 19 digits (22 are allowed), so that nothing of
-// 1.5 * 2^23 of them is lost.
-#define JOINED SCALES != 6
+// 1.5 * 2^23 of them is lost. Where a block has a minimum, too, it is no faster.
+#define JOINED SCALES != 6 && !(HAS_MIN)
 #if JOINED
 fn less_of(scale : f32) -> f32 {
   return scale * -12582912.0;
@@ -309,10 +307,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
     if (t + ${n * THREADS}u < ${TM * BLOCKS_X}u) {
 #endif
-#if BLOCK_SUMS
-      tile_b[pb${n} * ${TM}u + tb${n}] = b${n};
-#else
       tile_b[pb${n} * ${TM}u + tb${n}] = b${n}.x;
+#if BLOCK_SUMS
+      tile_q[pb${n} * ${TM}u + tb${n}] = b${n}.y;
 #endif
     }
 #endfor
@@ -405,16 +402,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       {
         let xa = tile_x[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
         let xb = tile_x[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
-#if BLOCK_SUMS
-        let both = tile_b[b * ${TM}u + lane + ${i * LM}u];
-        let xscale = both.x;
-        let q = both.y;
-#else
         let xscale = tile_b[b * ${TM}u + lane + ${i * LM}u];
-#endif
 #if SUMS
         let qa = tile_q[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
         let qb = tile_q[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
+#elif BLOCK_SUMS
+        let q = tile_q[b * ${TM}u + lane + ${i * LM}u];
 #endif
 #for j in 0..RN
 #if GROUPS_16
