@@ -152,7 +152,8 @@ TEST(GpuCommands, BenchCountsWhatTheDeviceWasAskedFor) {
   EXPECT_EQ(counters["submits"], 12);  // 3 repetitions of 8 tokens: 1, 2, 4, and what is left
   EXPECT_EQ(counters["read_backs"], 12);
   EXPECT_EQ(counters["read_back_bytes"], 24 * 4);  // an id each
-  EXPECT_EQ(counters["dispatches"].get<int>() % 24, 0);
+  // As many for each token, whose last one embeds the next; the first of a repetition is embedded by itself.
+  EXPECT_EQ((counters["dispatches"].get<int>() - 3) % 24, 0);
 }
 
 TEST(GpuCommands, BenchKernelsTimesEachOfThem) {

@@ -23,9 +23,10 @@ bool measures(const Context& context) {
 // How single tokens are fastest, where that is not known of this adapter.
 Status measure_shapes(Context& context, DecodeProgram& program) {
   constexpr double kSeconds = 1.2;  // of measuring, at the first load on an adapter
-  // For each kind of kernel; each takes the driver some tens of milliseconds. Of 26 products of four models
-  // the best of four is within 1.2 % of the best of 64 for 23, and within 2.7 % for all (H100).
-  constexpr std::size_t kCandidates = 4;
+  // For each kind of kernel; each takes the driver some tens of milliseconds. Of 33 products of five models
+  // the best of three is within 1 % of the best of six for 30, and within 3 % for all; with four a token is
+  // up to 0.5 % faster, and a first load up to 0.25 s longer (H100).
+  constexpr std::size_t kCandidates = 3;
   if (!program.is_tuned(context)) DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
   return choose_grouping(context, program);
 }
