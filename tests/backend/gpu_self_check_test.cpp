@@ -414,8 +414,7 @@ TEST(SelfCheck, NoticesWhatIsWrong) {
     expect_wrong(gemv_variant(DType::kQ4_0, 3000, 12, true));
   }
   {
-    const Broken broken("dot.wgsl", "scaled(db${b}, scale${b}.x * kCodeFactor)",
-                        "scaled(db${b}, scale${b}.x * kCodeFactor * 0.5)");
+    const Broken broken("dot.wgsl", "+ db${b}) >> kCodeShift", "+ db${b}) >> (kCodeShift + 1u)");
     expect_wrong(gemv_variant(DType::kQ4_0, 30, 12, true));
   }
   {

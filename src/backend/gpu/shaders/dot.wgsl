@@ -5,74 +5,53 @@
 //   ACT 1: x8_at(unit, piece of 16) -> 16 signed bytes as vec4u, xs_at(unit, block of 32) -> (scale, scale * sum of codes)
 //   ACT 0: x_at(unit, j) -> values 4j .. 4j+3 as vec4f
 #if ACT == 1
-// Sums begin at kNone and are read by float_of and scaled. Two ways to make floats of them:
-// JOINED 1: kNone is the bits of 1.5 * 2^23, so that as long as the sum stays below 2^22 they read as that float plus the sum, without
-// a conversion, and the scale's fma takes the float away again: faster where a block has one scale and nothing else, slower elsewhere
-// (docs/gpu-experiments.md). Scales have at most 19 digits then (22 are allowed), so that nothing of 1.5 * 2^23 of them is lost.
-#define JOINED !(HAS_MIN) && !(GROUPS_16) && FORM != 8 && SCALES != 6
-#if JOINED
-const kNone = 0x4b400000;
-fn float_of(sum : i32) -> f32 {
-  return bitcast<f32>(sum) - 12582912.0;
-}
-fn scaled(sum : i32, scale : f32) -> f32 {
-  return fma(scale, bitcast<f32>(sum), scale * -12582912.0);
+#if HIGH_WORDS
+fn dot16(v : vec4u, x : vec4u) -> i32 {
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
 }
 #else
-const kNone = 0;
-fn float_of(sum : i32) -> f32 {
-  return f32(sum);
-}
-fn scaled(sum : i32, scale : f32) -> f32 {
-  return scale * f32(sum);
-}
-#endif
-// Sixteen products more in a sum.
-fn dot16(sum : i32, v : vec4u, x : vec4u) -> i32 {
-  return sum + dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
-}
-#if !HIGH_WORDS
 // Sixteen codes of a weight times sixteen activations: of piece w itself (FORM 3), of its low nibbles, or (dot_high) of its
 // high ones. Signed nibbles (FORM 4, 8) stay in the upper half of their bytes, so their sums are 16 times too large. Levels (FORM 8)
 // are nibble + 13 * jump, and what is to be taken from each is left to the caller, who knows the sum of x.
-fn dot_low(sum : i32, w : vec4u, x : vec4u) -> i32 {
+fn dot_low(w : vec4u, x : vec4u) -> i32 {
 #if FORM == 3
-  return dot16(sum, w, x);
+  return dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
 #elif FORM == 4
   let v = (w << vec4u(4u)) & vec4u(0xf0f0f0f0u);
-  return dot16(sum, v, x);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
 #elif FORM == 8
   let v = (w << vec4u(4u)) & vec4u(0xf0f0f0f0u);
   let j = jumps(w) & vec4u(0x01010101u);
-  return dot16(sum, v, x) +
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w) +
          208 * (dot4I8Packed(j.x, x.x) + dot4I8Packed(j.y, x.y) + dot4I8Packed(j.z, x.z) + dot4I8Packed(j.w, x.w));
 #else
   let v = w & vec4u(0x0f0f0f0fu);
-  return dot16(sum, v, x);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
 #endif
 }
 #if FORM == 4
-fn dot_high(sum : i32, w : vec4u, x : vec4u) -> i32 {
+fn dot_high(w : vec4u, x : vec4u) -> i32 {
   let v = w & vec4u(0xf0f0f0f0u);
-  return dot16(sum, v, x);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
 }
 #elif FORM == 8
-fn dot_high(sum : i32, w : vec4u, x : vec4u) -> i32 {
+fn dot_high(w : vec4u, x : vec4u) -> i32 {
   let v = w & vec4u(0xf0f0f0f0u);
   let j = jumps(w) & vec4u(0x10101010u);
-  return dot16(sum, v, x) +
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w) +
          13 * (dot4I8Packed(j.x, x.x) + dot4I8Packed(j.y, x.y) + dot4I8Packed(j.z, x.z) + dot4I8Packed(j.w, x.w));
 }
 #elif FORM == 5
-fn dot_high(sum : i32, w : vec4u, x : vec4u) -> i32 {
+fn dot_high(w : vec4u, x : vec4u) -> i32 {
   let v = (w >> vec4u(4u)) & vec4u(0x0f0f0f0fu);
-  return dot16(sum, v, x);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
 }
 #endif
 #endif
 // The sum of sixteen codes of the activations, which minima are multiplied with.
 fn sum_codes(x : vec4u) -> f32 {
-  return float_of(dot16(kNone, x, vec4u(0x01010101u)));
+  let one = 0x01010101u;
+  return f32(dot4I8Packed(x.x, one) + dot4I8Packed(x.y, one) + dot4I8Packed(x.z, one) + dot4I8Packed(x.w, one));
 }
 #endif
 
@@ -107,34 +86,22 @@ fn dot_unit(
   let xb${b} = x8_at(unit, ${2 * b + 1}u);
   let xs${b} = xs_at(unit, ${b}u);
 #if FORM == 3
-  let da${b} = dot_low(kNone, w${2 * b}, xa${b});
+  let da${b} = dot_low(w${2 * b}, xa${b});
+  let db${b} = dot_low(w${2 * b + 1}, xb${b});
 #elif FORM == 6
-  let da${b} = dot16(kNone, signed_low(w${b}, s${OWN_WORDS + b}), xa${b});
+  let da${b} = dot16(signed_low(w${b}, s${OWN_WORDS + b}), xa${b});
+  let db${b} = dot16(signed_high(w${b}, s${OWN_WORDS + b}), xb${b});
 #elif FORM == 7
-  let da${b} = dot16(kNone, signed_low(w${b}, s${OWN_WORDS + 2 * b}), xa${b});
+  let da${b} = dot16(signed_low(w${b}, s${OWN_WORDS + 2 * b}), xa${b});
+  let db${b} = dot16(signed_high(w${b}, s${OWN_WORDS + 2 * b + 1}), xb${b});
 #else
-  let da${b} = dot_low(kNone, w${b}, xa${b});
-#endif
-#if JOINED
-  let from${b} = da${b};
-#else
-  let from${b} = kNone;
-#endif
-#if FORM == 3
-  let db${b} = dot_low(from${b}, w${2 * b + 1}, xb${b});
-#elif FORM == 6
-  let db${b} = dot16(from${b}, signed_high(w${b}, s${OWN_WORDS + b}), xb${b});
-#elif FORM == 7
-  let db${b} = dot16(from${b}, signed_high(w${b}, s${OWN_WORDS + 2 * b + 1}), xb${b});
-#else
-  let db${b} = dot_high(from${b}, w${b}, xb${b});
+  let da${b} = dot_low(w${b}, xa${b});
+  let db${b} = dot_high(w${b}, xb${b});
 #endif
 #if GROUPS_16
-  var part${b} = fma(scale${2 * b}.x * kCodeFactor, float_of(da${b}), scaled(db${b}, scale${2 * b + 1}.x * kCodeFactor));
-#elif JOINED
-  var part${b} = scaled(db${b}, scale${b}.x * kCodeFactor);
+  var part${b} = fma(scale${2 * b}.x, f32(da${b} >> kCodeShift), scale${2 * b + 1}.x * f32(db${b} >> kCodeShift));
 #else
-  var part${b} = scaled(da${b} + db${b}, scale${b}.x * kCodeFactor);
+  var part${b} = scale${b}.x * f32((da${b} + db${b}) >> kCodeShift);
 #endif
 #if FORM == 8
   sum = fma(-6.0 * scale${b}.x, xs${b}.y, sum);

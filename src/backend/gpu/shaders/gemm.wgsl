@@ -99,24 +99,6 @@ fn dots(sum : i32, w : vec4u, x : vec4u) -> i32 {
 fn float_of(sum : i32) -> f32 {
   return bitcast<f32>(sum) - 12582912.0;
 }
-// scale * float_of(sum), rounded once, where less = less_of(scale): scales have at most 19 digits (22 are allowed), so that nothing of
-// 1.5 * 2^23 of them is lost. Where a block has a minimum, too, it is no faster.
-#define JOINED SCALES != 6 && !(HAS_MIN)
-#if JOINED
-fn less_of(scale : f32) -> f32 {
-  return scale * -12582912.0;
-}
-fn scaled(sum : i32, scale : f32, less : f32) -> f32 {
-  return fma(scale, bitcast<f32>(sum), less);
-}
-#else
-fn less_of(scale : f32) -> f32 {
-  return 0.0;
-}
-fn scaled(sum : i32, scale : f32, less : f32) -> f32 {
-  return scale * float_of(sum);
-}
-#endif
 #if RAISED
 // 6 above the levels, as dot.wgsl takes them: as unsigned bytes, so that nothing is carried.
 fn raised(levels : vec4u) -> vec4u {
@@ -385,14 +367,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if GROUPS_16
       let sa${j} = tile_s[b * ${2 * TN}u + column + ${j * LN}u];
       let sb${j} = tile_s[b * ${2 * TN}u + column + ${TN + j * LN}u];
-      let less${j} = less_of(sb${j});
 #if HAS_MIN
       let ma${j} = tile_m[b * ${2 * TN}u + column + ${j * LN}u];
       let mb${j} = tile_m[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #endif
 #else
       let sa${j} = tile_s[b * ${TN}u + column + ${j * LN}u];
-      let less${j} = less_of(sa${j});
 #if HAS_MIN
       let ma${j} = tile_m[b * ${TN}u + column + ${j * LN}u];
 #endif
@@ -411,12 +391,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #for j in 0..RN
 #if GROUPS_16
-        var part${j} = fma(sa${j}, float_of(dots(kMagic, lo${j}, xa)), scaled(dots(kMagic, hi${j}, xb), sb${j}, less${j}));
+        var part${j} = fma(sa${j}, float_of(dots(kMagic, lo${j}, xa)), sb${j} * float_of(dots(kMagic, hi${j}, xb)));
 #if HAS_MIN
         part${j} = fma(ma${j}, qa, fma(mb${j}, qb, part${j}));
 #endif
 #else
-        let part${j} = scaled(dots(dots(kMagic, lo${j}, xa), hi${j}, xb), sa${j}, less${j});
+        let part${j} = sa${j} * float_of(dots(dots(kMagic, lo${j}, xa), hi${j}, xb));
 #endif
 #if RAISED
         sum${i}_${j} = fma(-6.0 * sa${j}, q, sum${i}_${j});

@@ -91,15 +91,18 @@ fn signed_high(w : vec4u, h : u32) -> vec4u {
   return ((w >> vec4u(2u)) & vec4u(0x3c3c3c3cu)) | ((vec4u(h) << vec4u(6u, 4u, 2u, 0u)) & vec4u(0xc0c0c0c0u));
 }
 #endif
-// Codes as they are multiplied stand for so much less.
+// Dots of the codes above are 2^kCodeShift times too large.
 #if FORM == 4 || FORM == 8
+const kCodeShift = 4u;
 const kCodeFactor = 0.0625;
 #elif FORM == 6
+const kCodeShift = 3u;
 const kCodeFactor = 0.125;
 #elif FORM == 7
+const kCodeShift = 2u;
 const kCodeFactor = 0.25;
 #else
-const kCodeFactor = 1.0;
+const kCodeShift = 0u;
 #endif
 
 #if QUANTISED
