@@ -412,7 +412,11 @@ TEST(GgufSpec, LyingSizesAreErrors) {
   EXPECT_ERROR(TinyGguf("llama").with("block_count", 4000000000).load(), "4000000000", "tensors of the file");
   EXPECT_ERROR(TinyGguf("llama").with("block_count", 0).load(), "llama.block_count = 0");
   EXPECT_ERROR(TinyGguf("llama").with("embedding_length", 0).load(), "llama.embedding_length = 0");
-  EXPECT_ERROR(TinyGguf("llama").with("attention.head_count", 0).load(), "llama.attention.head_count = 0");
+  for (const char* architecture :
+       {"llama", "gemma2", "gemma3"}) {  // whose scale follows from the heads' size, too
+    EXPECT_ERROR(TinyGguf(architecture).with("attention.head_count", 0).load(),
+                 fmt::format("{}.attention.head_count = 0", architecture).c_str());
+  }
   EXPECT_ERROR(TinyGguf("llama").with("attention.head_count_kv", 3).load(),
                "llama.attention.head_count_kv = 3");
   EXPECT_ERROR(TinyGguf("llama")

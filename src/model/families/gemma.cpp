@@ -100,6 +100,8 @@ Status fill_gemma3(SpecBuilder& builder) {
 // head size, by their number of layers.
 void derive_query_scalar(GgufConfig& config, std::uint64_t layers_of_27b) {
   const Json& json = config.json();
+  if (!json.contains("head_dim"))
+    return;  // the metadata says that no layer attends, which fill_gemma refuses
   if (config.layers() == layers_of_27b) {
     const double heads = json["num_attention_heads"].get<double>();
     config.derive("query_pre_attn_scalar", json["hidden_size"].get<double>() / heads,
