@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 7> kDecodePasses = {
 constexpr std::uint32_t kFewThreads = 64;
 
 // Threads that choose the next token, each of some candidates.
-constexpr std::uint32_t kNextThreads = 256;
+constexpr std::uint32_t kChooseThreads = 256;
 
 // Workgroups that look for the likeliest of the logits: some for each processor of a large GPU.
 constexpr std::uint32_t kMostPickers = 264;
@@ -361,11 +361,11 @@ Status DecodeBuilder::next_tokens() {
     values["EMBEDS"] = 1;
     values.insert(next_embeds_.values.begin(), next_embeds_.values.end());
     buffers.insert(buffers.end(), next_embeds_.buffers.begin(), next_embeds_.buffers.end());
-    groups.x = ceil_div(next_embeds_.width / 4, kNextThreads);
+    groups.x = ceil_div(next_embeds_.width / 4, kChooseThreads);
   } else {
     buffers.push_back({"step", context_.step});
   }
-  values["THREADS"] = kNextThreads;
+  values["THREADS"] = kChooseThreads;
   program_.next_greedy_.groups = groups;
   buffers.push_back({"chosen", program_.chosen_});
   DOPPLER_ASSIGN(program_.next_chosen_, make("next_token.wgsl", values, buffers, groups));
