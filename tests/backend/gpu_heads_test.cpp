@@ -1,7 +1,5 @@
 // Attention of newest tokens with heads as wide and as many to a KV head as models have them: how threads and
 // memory of a workgroup are shared out depends on both (split_attention.h), and fixtures are narrow.
-#include <fmt/format.h>
-
 #include "gpu_harness.h"
 #include "harness.h"
 #include "model_fixture.h"
@@ -15,6 +13,7 @@ struct HeadSizes {
   const char* what;
   std::uint32_t dim, heads, kv_heads;
   KvType cache = KvType::kF16;
+  std::uint32_t workgroup_bytes = UINT32_MAX;
 };
 
 class GpuHeads : public ::testing::TestWithParam<HeadSizes> {
@@ -38,6 +37,7 @@ class GpuHeads : public ::testing::TestWithParam<HeadSizes> {
     options.kv_type = GetParam().cache;
     options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
     options.gpu_setup.tune = false;
+    options.gpu_setup.most_workgroup_bytes = GetParam().workgroup_bytes;
     return make_backend(name, spec_, weights_, options);
   }
   // The logits of each sequence's newest tokens, step by step: in one step for all, or one for each.
@@ -82,11 +82,14 @@ TEST_P(GpuHeads, AreThoseOfTheReferenceAloneAndInCompany) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Widths, GpuHeads,
-                         ::testing::Values(HeadSizes{"RowsOfOneHeadAtATime", 256, 4, 1},  // as Gemma 3 1B
+                         ::testing::Values(HeadSizes{"WideOnesThatAllShare", 256, 4, 1},  // as Gemma 3 1B
                                            HeadSizes{"HalfOfThoseThatShare", 64, 8, 1},   // as gpt-oss
                                            HeadSizes{"SeveralVectorsAThread", 48, 3, 1},
                                            HeadSizes{"TheWidest", 512, 2, 1},
-                                           HeadSizes{"AsFloats", 128, 4, 1, KvType::kF32}),
+                                           HeadSizes{"AsFloats", 128, 4, 1, KvType::kF32},
+                                           // Rows of 16 x 264 bytes a head, behind 1,536.
+                                           HeadSizes{"RowsOfAHeadAtATime", 64, 4, 1, KvType::kF16, 8192},
+                                           HeadSizes{"RowsOfTwoAtATime", 64, 4, 1, KvType::kF16, 12288}),
                          [](const auto& test) { return test.param.what; });
 
 }  // namespace

@@ -193,7 +193,7 @@ Status BatchBuilder::find_apart() {
     if (group.pass.empty()) return true;
     const Op& op = *group.op(plan, Part::kAttention);
     const auto& a = std::get<AttentionParams>(op.params);
-    if (a.value_dim != 0 || !split_attention_shape(context_, a)) return false;
+    if (a.value_dim != 0 || !split_attention_shape(context_, a, Company::kSeveral)) return false;
     const bool with_output = group.has(Part::kOutput);
     const std::size_t at = group.first + group.count - (with_output ? 2 : 1);
     for (std::size_t i = group.first; i <= at; ++i) program_.can_be_apart_[i] = true;
@@ -264,12 +264,11 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   if (program_.split_marks_.bytes() < marks * 8) {
     DOPPLER_ASSIGN(program_.split_marks_, device().make_buffer("marks", marks * 8));
   }
-  DOPPLER_ASSIGN(ShaderValues values, split_attention_shape(context_, a));
+  DOPPLER_ASSIGN(ShaderValues values, split_attention_shape(context_, a, Company::kSeveral));
   add_cache(context_, op, values);
   add_scores(op, values);
   values.erase("SINKS");  // count when the splits are put together
-  const auto each = static_cast<std::uint32_t>(values["HEADS_EACH"]);
-  share_heads(values, each);
+  const auto heads = static_cast<std::uint32_t>(values["HEADS_EACH"]);
   values["MOST_SPLITS"] = splits;
   values["WORKGROUPS"] = workgroups;
   values["MANY"] = 1;
@@ -285,7 +284,7 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   const auto attend = [&](std::uint32_t x) -> Status {
     DOPPLER_ASSIGN(Dispatch made,
                    make("attention_decode.wgsl", values, buffers, x, Dispatch::Per::kTokenLast));
-    made.z = a.heads / each;
+    made.z = a.heads / heads;
     out.push_back(std::move(made));
     return {};
   };

@@ -13,14 +13,13 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   const Op &op = *group.op(plan(), Part::kAttention), *output = group.op(plan(), Part::kOutput);
   const auto& a = std::get<AttentionParams>(op.params);
   const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
-  DOPPLER_ASSIGN(ShaderValues values, split_attention_shape(context_, a));
+  DOPPLER_ASSIGN(ShaderValues values, split_attention_shape(context_, a, Company::kAlone));
   add_cache(context_, op, values);
   add_scores(op, values);
   values.erase("SINKS");  // count when the splits are put together
   values["MOST_SPLITS"] = most_splits(a);
   values["MANY"] = 0;
-  const std::uint32_t heads = heads_each(a, static_cast<std::uint32_t>(values["HEADS_EACH"]));
-  share_heads(values, heads);
+  const auto heads = static_cast<std::uint32_t>(values["HEADS_EACH"]);
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"keys", kv.keys},
                                 {"values", kv.values},

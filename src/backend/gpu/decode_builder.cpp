@@ -252,7 +252,7 @@ Status DecodeBuilder::embed(const Op& op) {
       add_embed(context_, op, i, *table, shard, kFewThreads, values, buffers);
       // Who chooses a token may embed it, too, where that is the first that its step does, and in one buffer.
       if (program_.body_.empty() && table->shards.size() == 1) {
-        program_.embedding_ = 0;
+        program_.embeds_next_ = true;
         next_embeds_ = {values, buffers, out.width};
       }
       DOPPLER_TRY(add("embed.wgsl", values, buffers, {ceil_div(out.width / 4, kFewThreads), 1, 1}));
@@ -357,7 +357,7 @@ Status DecodeBuilder::next_tokens() {
                          {"COUNTED", StepLayout::kCounted}, {"GREEDY", 0}};
   std::vector<Bound> buffers = {{"ring", program_.ring_}};
   Workgroups groups;
-  if (program_.embedding_) {
+  if (program_.embeds_next_) {
     values["EMBEDS"] = 1;
     values.insert(next_embeds_.values.begin(), next_embeds_.values.end());
     buffers.insert(buffers.end(), next_embeds_.buffers.begin(), next_embeds_.buffers.end());

@@ -191,11 +191,11 @@ std::vector<const FixedDispatch*> DecodeProgram::joined_body(std::uint64_t posit
 }
 
 std::size_t DecodeProgram::dispatches(std::uint64_t position) const {
-  return joined_body(position).size() + head_greedy_.size() + (embedding_ ? 0 : 1);
+  return joined_body(position).size() + head_greedy_.size() + (embeds_next_ ? 0 : 1);
 }
 
 void DecodeProgram::record_body(Recorder& recorder, std::uint64_t position, TokenFrom from) const {
-  const FixedDispatch* embedded = embedding_ && from == TokenFrom::kBefore ? &body_[*embedding_] : nullptr;
+  const FixedDispatch* embedded = embeds_next_ && from == TokenFrom::kBefore ? &body_.front() : nullptr;
   for (const FixedDispatch* dispatch : joined_body(position)) {
     if (dispatch != embedded) recorder.dispatch(*dispatch);
   }

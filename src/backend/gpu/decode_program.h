@@ -178,8 +178,8 @@ class DecodeProgram {
   std::vector<Bound> handed_;  // what they hand over
   std::vector<Declined> declined_;
   FixedDispatch next_greedy_, next_chosen_;
-  // That of the body, if it is one by itself, which these two save the token behind them.
-  std::optional<std::size_t> embedding_;
+  // Whether the body begins with the whole embedding, which these two then save the token behind them.
+  bool embeds_next_ = false;
   ShaderValues next_values_;  // of next_greedy_
   std::vector<Bound> next_buffers_;
   Buffer logits_, chosen_, ring_;

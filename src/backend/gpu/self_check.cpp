@@ -17,10 +17,9 @@ std::optional<Variant> without_subgroups(const Device& device, std::string_view 
                                          const ShaderValues& values) {
   static constexpr std::string_view kAble[] = {"norm.wgsl", "attention.wgsl", "gemv.wgsl", "head.wgsl",
                                                "attention_decode.wgsl"};
-  // Workgroups are whole subgroups, and so have whole teams only if these are no larger.
-  const bool teams = file == "attention_decode.wgsl";
   if (std::ranges::find(kAble, file) == std::end(kAble)) return std::nullopt;
-  if (teams && device.features().subgroup_size < kTeamThreads) return std::nullopt;
+  // Workgroups are whole subgroups, and so have whole teams only if these are no larger.
+  if (file == "attention_decode.wgsl" && device.features().subgroup_size < kTeamThreads) return std::nullopt;
   Variant variant{std::string(file), values};
   variant.values["SUBGROUPS"] = 0;
   variant.values["SUBGROUP_SIZE"] = 1;

@@ -22,14 +22,6 @@ inline std::uint32_t most_splits(const AttentionParams& a) {
   return a.window != 0 && a.window <= 512 ? 16 : kMostSplits;
 }
 
-// Query heads that a workgroup takes of those that share a KV head, where a sequence is alone: as few of
-// `most` as leave a workgroup for each processor of a large GPU (an H100 has 132), each of which prepares its
-// heads and reads the keys and values for itself. Every head's sums are the same either way. H100, us of a
-// layer at depth 512, with 4, 2 and 1 heads: Gemma 3 1B (one KV head) 6.3, 5.3, 4.9; Llama 3.2 1B (8 KV
-// heads) 4.8, 4.8, 4.6, but at 2,000 10 % of a whole step slower with 1; Llama 3.1 8B 5.9, 6.7, 8.3.
-constexpr std::uint32_t kAttentionGroups = 128;
-std::uint32_t heads_each(const AttentionParams& a, std::uint32_t most);
-
 // Bytes of what a split of an attention leaves of all heads: means of cached values, as exact as these.
 inline std::uint64_t split_bytes(const AttentionParams& a, KvType type) {
   return a.heads * std::uint64_t{kv_row_bytes(type, a.head_dim)};
@@ -39,12 +31,12 @@ inline std::uint64_t split_bytes(const AttentionParams& a, KvType type) {
 // values are few, and each takes many loads.
 constexpr std::uint32_t kCombineThreads = 128, kSplitsAtOnce = 8;
 
-// LP, PG, ROUNDS, HEADS_EACH (most heads that a workgroup can take of those that share a KV head) and
-// AT_ONCE, before share_heads. Errors: kUnsupported, with the reason, where no workgroup holds the heads.
-Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a);
+// Whether a step is one token of one sequence, or has several of these.
+enum class Company : std::uint8_t { kAlone, kSeveral };
 
-// A workgroup takes so many of them.
-void share_heads(ShaderValues& values, std::uint32_t heads);
+// LP, PG, ROUNDS, HEADS_EACH, AT_ONCE. Errors: kUnsupported, with the reason, where no workgroup holds the
+// heads.
+Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a, Company company);
 
 // The values that combined.wgsl takes.
 void add_splits(const Context& context, const Op& attention, ShaderValues& values);

@@ -1,5 +1,5 @@
 // Attention of one new token of each sequence: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes
-// G query heads that share a KV head (HEADS_EACH, or all that do), and every WORKGROUPS-th split of the sequence (splits.wgsl); combined.wgsl
+// G = HEADS_EACH query heads that share a KV head, and every WORKGROUPS-th split of the sequence (splits.wgsl); combined.wgsl
 // puts the parts together. Positions are dealt out to PG rows of LP threads, each of which has the same dimensions of a key, a value and the sums;
 // a row has a softmax of its own, and the rows' are put together in the end, so that only then a thread waits for others of its workgroup.
 // Workgroups: x WORKGROUPS, y over groups of G heads, z over tokens.
@@ -246,10 +246,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let row = t / ${LP}u;
 
   // The first keys and values are on their way while the heads are prepared, the next ones while these are used, the next split's after the
-  // last ones. at: the row's first position of a round; k, v: loaded keys and values.
-  var at = first + row;
+  // last ones. k, v: loaded keys and values.
 #for r in 0..ROUNDS
-  let from${r} = cache_row(slot, kv_head, min(at + ${r * PG}u, end - 1u)) * ${K_VECS}u + part;
+  let from${r} = cache_row(slot, kv_head, min(first + row + ${r * PG}u, end - 1u)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
   var k${r}_${l} = keys[from${r} + ${l * LP}u];
 #endfor
@@ -431,8 +430,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for r in 0..ROUNDS
       let share${r} = select(0.0, exp(s${r}_${h} - most), seen${r});
 #endfor
-      total${h} *= fade;
-#for r in 0..ROUNDS
+      total${h} = fma(total${h}, fade, share0);
+#for r in 1..ROUNDS
       total${h} += share${r};
 #endfor
 #for l in 0..K_LOADS

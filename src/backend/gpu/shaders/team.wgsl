@@ -17,17 +17,6 @@ fn team_sum(value : f32, t : u32) -> f32 {
 #endfor
   return total;
 }
-fn team_max(value : f32, t : u32) -> f32 {
-  workgroupBarrier();
-  team_slots[t] = value;
-  workgroupBarrier();
-  let first = t & ~${TEAM - 1}u;
-  var most = team_slots[first];
-#for i in 1..TEAM
-  most = max(most, team_slots[first + ${i}u]);
-#endfor
-  return most;
-}
 #else
 #define TEAM SUBGROUP_SIZE
 fn team_sum(value : f32, t : u32) -> f32 {
@@ -38,14 +27,5 @@ fn team_sum(value : f32, t : u32) -> f32 {
 #endif
 #endfor
   return total;
-}
-fn team_max(value : f32, t : u32) -> f32 {
-  var most = value;
-#for k in 0..8
-#if (1 << k) < TEAM
-  most = max(most, subgroupShuffleXor(most, ${1 << k}u));
-#endif
-#endfor
-  return most;
 }
 #endif
