@@ -3,6 +3,7 @@
 // provoke.
 #include "base/float16.h"
 #include "gpu_weights.h"
+#include "random_blocks.h"
 
 namespace doppler::gpu {
 namespace {
@@ -468,7 +469,7 @@ TEST_F(NextToken, IsNoneWhereLogitsAreNoNumbers) {
 TEST_F(NextToken, IsEmbedded) {
   DOPPLER_NEEDS_ADAPTER();
   constexpr std::uint32_t kWidth = 192, kUnits = 3, kThreads = 32, kTiles = (kVocab + 63) / 64;
-  const auto table = random_floats(kTiles * 64 * kWidth, 3);
+  const auto table = doppler::testing::random_floats(kTiles * 64 * kWidth, 3);
   const ShaderValues embeds = {{"THREADS", kThreads},
                                {"IDS", 5},
                                {"ADDS", 0},
