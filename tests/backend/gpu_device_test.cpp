@@ -71,6 +71,7 @@ TEST(OpenDevice, TellsWhatItCan) {
   if (d.features().subgroups) {
     EXPECT_GE(d.features().subgroup_size, 4u);
   }
+  EXPECT_EQ(d.features().fma_rounds_once, device(Mode::kNoSubgroups)->features().fma_rounds_once);
   EXPECT_FALSE(device(Mode::kNoSubgroups)->features().subgroups);
   EXPECT_EQ(device(Mode::kNoSubgroups)->features().subgroup_size, 1u);
 }

@@ -1,5 +1,7 @@
 // One order of sums: a product in tiles of many tokens leaves the bits that columns of a few leave, which are
 // those of single tokens (gpu_tune_test.cpp), whatever the cut.
+#include <utility>
+
 #include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/shader_values.h"
 #include "gpu_batch_harness.h"
@@ -129,6 +131,25 @@ TEST_F(OneOrder, OfBlocks) {
     SCOPED_TRACE(dtype_info(dtype).name);
     make(dtype, dtype_info(dtype).block_values == 256 ? 768 : 352, true);
     expect_one_order({32, 32, 4, 4, 2, 1});
+  }
+}
+
+// Where fma() rounds once, a block's scale takes away the bits that its sum of dots began at; elsewhere the
+// sum becomes a float before it is scaled (weights.wgsl: BITS_IN_SCALE). A model says the same on both.
+TEST_F(OneOrder, WhereFmaRoundsOnceAndWhereItDoesNot) {
+  if (!device_->features().fma_rounds_once) GTEST_SKIP() << "this adapter's fma() rounds twice";
+  for (const DType dtype : {DType::kQ4_0, DType::kQ5_0, DType::kQ8_0, DType::kIQ4_NL}) {
+    SCOPED_TRACE(dtype_info(dtype).name);
+    make(dtype, 352, true);
+    GemmShape shape{32, 32, 4, 4, 1, 1};
+    const std::vector<float> column = columns(), tile = tiles(shape);
+    const Broken elsewhere("weights.wgsl", "#define BITS_IN_SCALE (FMA_ROUNDS_ONCE) && SCALES == 1",
+                           "#define BITS_IN_SCALE 0");
+    KernelCache changed(*device_);
+    KernelCache* const usual = std::exchange(kernels_, &changed);
+    EXPECT_EQ(columns(), column);
+    EXPECT_EQ(tiles(shape), tile);
+    kernels_ = usual;
   }
 }
 

@@ -82,7 +82,8 @@ TEST(ShaderTexts, CanBeWrittenForBrowsers) {
   for (const auto& [file, values] : collected.sources()) {
     for (const std::uint32_t size : {1u, 4u, 32u}) {
       // The largest subgroups' kernels are those of this device, whose values may depend on its size.
-      gpu::ShaderValues common = gpu::common_values({.subgroups = size > 1, .subgroup_size = size});
+      gpu::ShaderValues common =
+          gpu::common_values({.subgroups = size > 1, .subgroup_size = size, .fma_rounds_once = size == 32});
       common["STRICT_BARRIERS"] = 1;
       if (size != 32) {
         if (file != "norm.wgsl" && file != "attention.wgsl" && file != "gemm.wgsl")

@@ -28,6 +28,7 @@ struct Features {
   std::uint32_t subgroup_size = 1;  // as a kernel measured it
   // Wide enough for what eight threads do together: a block of 32 values, four each.
   bool wide_subgroups() const { return subgroups && subgroup_size >= 8; }
+  bool fma_rounds_once = false;  // WGSL's fma(), which may round the product and then the sum, does not
   Tiles tiles = Tiles::kNone;
   bool timestamps = false;  // the device notes when a pass begins and ends
 };

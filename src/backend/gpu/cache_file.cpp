@@ -30,8 +30,9 @@ std::uint64_t identity(const Device& device) {
   const AdapterInfo& a = device.adapter();
   const Features& f = device.features();
   hash.add(a.name), hash.add(a.driver), hash.add(a.api), hash.add(provider::version());
-  hash.add(fmt::format("{} {} {} {} {} {} {}", a.vendor_id, a.device_id, f.f16, f.subgroups, f.subgroup_size,
-                       static_cast<int>(f.tiles), device.options().checked));
+  hash.add(fmt::format("{} {} {} {} {} {} {} {}", a.vendor_id, a.device_id, f.f16, f.subgroups,
+                       f.subgroup_size, f.fma_rounds_once, static_cast<int>(f.tiles),
+                       device.options().checked));
   for (const EmbeddedShader& shader : embedded_shaders()) hash.add(shader.name), hash.add(shader.text);
   return hash.value;
 }

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -137,7 +139,7 @@ Result<std::shared_ptr<Device>> Device::open(const GpuOptions& options, const Gp
   device->setup_ = setup;
   DOPPLER_TRY(device->open_adapter());
   DOPPLER_TRY(device->keep_host_memory());
-  if (device->features_.subgroups) DOPPLER_TRY(device->probe_subgroups());
+  DOPPLER_TRY(device->probe());
   return device;
 }
 
@@ -246,29 +248,59 @@ Status Device::open_adapter() {
   return {};
 }
 
-// The adapter does not tell the size of its subgroups, and nothing promises the order of their lanes: a
-// kernel does.
-Status Device::probe_subgroups() {
+// The adapter does not tell the size of its subgroups, nothing promises the order of their lanes, and WGSL
+// lets fma() round its product first, as a software device does: a kernel tells. Each of its threads
+// multiplies as the kernels of weights.wgsl's BITS_IN_SCALE do, a scale of 11 bits and a sum of dots of 20.
+Status Device::probe() {
   constexpr std::uint32_t kThreads = 128;
+  constexpr float kMagic = 12582912;  // 1.5 * 2^23
+  struct Given {
+    float scale, sum;
+  };
+  struct Seen {
+    float product;
+    std::uint32_t lane, size;
+  };
+  std::array<Given, kThreads> given;
+  for (std::uint32_t t = 0; t < kThreads; ++t)  // odd numbers with many bits, of either sign
+    given[t] = {static_cast<float>(1025 + 8 * t) / 65536,
+                static_cast<float>(4099 * (2 * t + 1)) * (t % 2 == 0 ? 1.0f : -1.0f)};
+
   const std::string text = fmt::format(
-      "{}\n@group(0) @binding(0) var<storage, read_write> seen : array<vec2u>;\n"
-      "@compute @workgroup_size({}) fn main(@builtin(local_invocation_index) t : u32,"
-      " @builtin(subgroup_invocation_id) lane : u32, @builtin(subgroup_size) size : u32) {{\n"
-      "  seen[t] = vec2u(lane, size);\n}}\n",
-      provider::subgroup_prelude(), kThreads);
-  DOPPLER_ASSIGN(const auto kernel, Kernel::compile(*this, "subgroup probe", text));
-  DOPPLER_ASSIGN(const Buffer seen, make_buffer("subgroup probe", kThreads * 8));
-  DOPPLER_ASSIGN(const BoundKernel bound, BoundKernel::create(*this, kernel, {{"seen", seen}}));
+      "{}\nstruct Given {{ scale : f32, sum : f32 }}\nstruct Seen {{ product : f32, lane : u32, size : u32 "
+      "}}\n"
+      "@group(0) @binding(0) var<storage, read> given : array<Given>;\n"
+      "@group(0) @binding(1) var<storage, read_write> seen : array<Seen>;\n"
+      "@compute @workgroup_size({}) fn main(@builtin(local_invocation_index) t : u32{}) {{\n"
+      "  let scale = given[t].scale;\n"
+      "  seen[t] = Seen(fma(scale, given[t].sum + {}f, scale * -{}f), {});\n}}\n",
+      features_.subgroups ? provider::subgroup_prelude() : "", kThreads,
+      features_.subgroups
+          ? ", @builtin(subgroup_invocation_id) lane : u32, @builtin(subgroup_size) size : u32"
+          : "",
+      kMagic, kMagic, features_.subgroups ? "lane, size" : "0u, 0u");
+  DOPPLER_ASSIGN(const auto kernel, Kernel::compile(*this, "probe of the device", text));
+  DOPPLER_ASSIGN(const Buffer in, make_filled("probe's numbers", sizeof(given), [&](std::span<std::byte> to) {
+                   std::memcpy(to.data(), given.data(), sizeof(given));
+                 }));
+  DOPPLER_ASSIGN(const Buffer out, make_buffer("probe's results", kThreads * sizeof(Seen)));
+  DOPPLER_ASSIGN(const BoundKernel bound, BoundKernel::create(*this, kernel, {{"given", in}, {"seen", out}}));
   Recorder recorder(*this);
   recorder.dispatch(bound, {});
   DOPPLER_TRY(recorder.submit());
-  DOPPLER_ASSIGN(const std::vector<std::byte> bytes, download(seen));
-  std::vector<std::uint32_t> values(kThreads * 2);
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(std::uint32_t));
-  const std::uint32_t size = values[1];
-  bool in_order = size >= 4 && size <= 128 && (size & (size - 1)) == 0;
-  for (std::uint32_t t = 0; t < kThreads && in_order; ++t)
-    in_order = values[2 * t] == t % size && values[2 * t + 1] == size;
+  DOPPLER_ASSIGN(const std::vector<std::byte> bytes, download(out));
+  std::array<Seen, kThreads> seen;
+  std::memcpy(seen.data(), bytes.data(), sizeof(seen));
+
+  const std::uint32_t size = seen[0].size;
+  bool in_order = size >= 4 && size <= 128 && std::has_single_bit(size);
+  features_.fma_rounds_once = true;
+  for (std::uint32_t t = 0; t < kThreads; ++t) {
+    in_order = in_order && seen[t].lane == t % size && seen[t].size == size;
+    // Exact in a float and a double each, so that this product is rounded once.
+    const float once = given[t].scale * given[t].sum;
+    features_.fma_rounds_once = features_.fma_rounds_once && seen[t].product == once;
+  }
   features_.subgroups = in_order;
   features_.subgroup_size = in_order ? size : 1;
   // The kernels with tiles take 32 neighbours for a subgroup.

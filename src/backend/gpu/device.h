@@ -120,7 +120,7 @@ class Device {
  private:
   Device() = default;
   Status open_adapter();
-  Status probe_subgroups();
+  Status probe();
   Status keep_host_memory();
   Result<Buffer> create(std::string_view label, std::uint64_t bytes, WGPUBufferUsage usage, bool mapped);
   Result<Buffer> write_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,

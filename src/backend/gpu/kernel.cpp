@@ -120,6 +120,7 @@ ShaderValues common_values(const Features& features) {
   return {{"SUBGROUPS", features.subgroups ? 1 : 0},
           {"SUBGROUP_SIZE", features.subgroup_size},
           {"F16", features.f16 ? 1 : 0},
+          {"FMA_ROUNDS_ONCE", features.fma_rounds_once ? 1 : 0},
           {"STRICT_BARRIERS", provider::proves_barriers() ? 1 : 0}};
 }
 

@@ -18,7 +18,7 @@
 
 namespace doppler::gpu {
 
-// What a device gives every kernel: SUBGROUPS, SUBGROUP_SIZE, F16, STRICT_BARRIERS.
+// What a device gives every kernel: SUBGROUPS, SUBGROUP_SIZE, F16, FMA_ROUNDS_ONCE, STRICT_BARRIERS.
 ShaderValues common_values(const Features& features);
 
 // Called with each kernel's file and values before it compiles, from any thread. For tests only.

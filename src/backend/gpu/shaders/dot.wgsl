@@ -100,6 +100,9 @@ fn dot_unit(
 #endif
 #if GROUPS_16
   var part${b} = fma(scale${2 * b}.x, f32(da${b} >> kCodeShift), scale${2 * b + 1}.x * f32(db${b} >> kCodeShift));
+#elif BITS_IN_SCALE
+  let factor${b} = scale${b}.x * kCodeFactor;
+  var part${b} = fma(factor${b}, bitcast<f32>(kMagic + da${b} + db${b}), factor${b} * -kMagicFloat);
 #else
   var part${b} = scale${b}.x * f32((da${b} + db${b}) >> kCodeShift);
 #endif

@@ -90,14 +90,12 @@ var<workgroup> tile_q : array<f32, ${PIECES_X * PITCH}>;  // sums of codes [piec
 var<workgroup> tile_q : array<f32, ${BLOCKS_X * TM}>;  // scale * sum of codes [block][token]
 #endif
 
-// Four dots more in a sum that began at kMagic: the bits of 1.5 * 2^23, so that as long as the sum stays below 2^22 they
-// read as that float plus the sum, without a conversion.
-const kMagic = 0x4b400000;
+// Four dots more in a sum that began at kMagic (weights.wgsl).
 fn dots(sum : i32, w : vec4u, x : vec4u) -> i32 {
   return sum + dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
 }
 fn float_of(sum : i32) -> f32 {
-  return bitcast<f32>(sum) - 12582912.0;
+  return bitcast<f32>(sum) - kMagicFloat;
 }
 #if RAISED
 // 6 above the levels, as dot.wgsl takes them: as unsigned bytes, so that nothing is carried.
@@ -257,10 +255,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if TAIL
       scale${g} *= there;
 #endif
-#if FORM == 4 || HIGH_WORDS
-      tile_s[to + ${g * TN}u] = scale${g}.x * kCodeFactor;
-#else
+#if FORM == 8
       tile_s[to + ${g * TN}u] = scale${g}.x;
+#else
+      tile_s[to + ${g * TN}u] = scale${g}.x * kCodeFactor;
 #endif
 #if HAS_MIN
       tile_m[to + ${g * TN}u] = scale${g}.y;
@@ -373,6 +371,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #else
       let sa${j} = tile_s[b * ${TN}u + column + ${j * LN}u];
+#if BITS_IN_SCALE
+      let taken${j} = sa${j} * -kMagicFloat;
+#endif
 #if HAS_MIN
       let ma${j} = tile_m[b * ${TN}u + column + ${j * LN}u];
 #endif
@@ -395,6 +396,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if HAS_MIN
         part${j} = fma(ma${j}, qa, fma(mb${j}, qb, part${j}));
 #endif
+#elif BITS_IN_SCALE
+        let part${j} = fma(sa${j}, bitcast<f32>(dots(dots(kMagic, lo${j}, xa), hi${j}, xb)), taken${j});
 #else
         let part${j} = sa${j} * float_of(dots(dots(kMagic, lo${j}, xa), hi${j}, xb));
 #endif

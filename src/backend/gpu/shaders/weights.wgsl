@@ -103,6 +103,15 @@ const kCodeShift = 2u;
 const kCodeFactor = 0.25;
 #else
 const kCodeShift = 0u;
+const kCodeFactor = 1.0;
+#endif
+#if QUANTISED
+// A sum of dots that begins at kMagic, the bits of 1.5 * 2^23, reads as kMagicFloat plus that sum, without a conversion, as long as
+// it stays below 2^22. BITS_IN_SCALE: the fma() that multiplies by the scale takes kMagicFloat away, too. The result is the product rounded once, as it
+// is without, because a scale of 11 bits times kMagicFloat is exact; so the device's fma() must round once.
+const kMagic = 0x4b400000;
+const kMagicFloat = 12582912.0;
+#define BITS_IN_SCALE (FMA_ROUNDS_ONCE) && SCALES == 1
 #endif
 
 #if QUANTISED
