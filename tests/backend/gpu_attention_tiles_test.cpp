@@ -188,6 +188,8 @@ class AttentionTiles : public BatchKernels {
     add(c, 1, 95, 1);
     add(c, 2, 53, 20);
     add(c, 0, 40, 2);
+    add(c, 2, 73, 1);  // between two runs of another sequence in a tile
+    add(c, 0, 42, 3);
     return c;
   }
   static AttentionCase window(float q_size = 2) {

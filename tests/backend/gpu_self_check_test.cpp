@@ -415,6 +415,12 @@ TEST(SelfCheck, NoticesWhatIsWrong) {
   }
   {
     const Broken broken("dot.wgsl", "+ db${b}) >> kCodeShift", "+ db${b}) >> (kCodeShift + 1u)");
+    expect_wrong(gemv_variant(DType::kQ4_K, 30, 12, true));
+  }
+  {
+    const bool once = device(Mode::kUnchecked)->features().fma_rounds_once;
+    const Broken broken("dot.wgsl", once ? "return sum * kCodeFactor" : "+ db${b}) >> kCodeShift",
+                        once ? "return sum" : "+ db${b})");
     expect_wrong(gemv_variant(DType::kQ4_0, 30, 12, true));
   }
   {

@@ -27,6 +27,12 @@ fn first_of(position : u32) -> u32 {
 // The end of the run of tokens of one sequence that begins at `begin` of the workgroup's `rows` tokens, at most BQ.
 fn run_end(token0 : u32, begin : u32, rows : u32) -> u32 {
   let slot = step[${SLOTS}u + token0 + begin];
+  // A sequence's tokens are a position apart: if the last one is its and as many positions further as rows, so are all between. To
+  // look at one after the other takes as long as a tile of positions.
+  let way = step[${POSITIONS}u + token0 + rows - 1u] - step[${POSITIONS}u + token0 + begin];
+  if (step[${SLOTS}u + token0 + rows - 1u] == slot && way == rows - 1u - begin) {
+    return rows;
+  }
   var end = begin + 1u;
   while (end < rows && step[${SLOTS}u + token0 + min(end, ${BQ - 1}u)] == slot) {
     end++;

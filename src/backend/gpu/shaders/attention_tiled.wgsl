@@ -45,7 +45,9 @@
 #define RV BQ * CT / THREADS
 #define COLUMNS (NC + CT - 1) / CT
 #define LOADS_K (KC * BP + THREADS - 1) / THREADS
-#if COLUMNS == 1
+#if COLUMNS == 1 && KV_HALF
+#define VP 16
+#elif COLUMNS == 1
 #define VP 8
 #else
 #define VP 4
@@ -226,7 +228,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for r in 0..RQ
           {
             let query = tile_q[(row0 + ${r}u) * ${NC}u + chunk * ${KC}u + c];
-            s${r} += vec4f(dot(query, key0), dot(query, key1), dot(query, key2), dot(query, key3));
+#for e in 0..4
+#for d in 0..VW
+            s${r}[${e}] = fma(query[${d}], key${e}[${d}], s${r}[${e}]);
+#endfor
+#endfor
           }
 #endfor
         }
@@ -289,7 +295,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for four in 0..VP / 4
         let p${r}_${four} = tile_p[(sum_row0 + ${r}u) * ${LANES}u + j / 4u + ${four}u];
 #for i in 0..COLUMNS
-        sum${i}_${r} += p${r}_${four}.x * f${i}_${4 * four} + p${r}_${four}.y * f${i}_${4 * four + 1} + p${r}_${four}.z * f${i}_${4 * four + 2} + p${r}_${four}.w * f${i}_${4 * four + 3};
+#for e in 0..4
+        sum${i}_${r} = fma(Vec(p${r}_${four}[${e}]), f${i}_${4 * four + e}, sum${i}_${r});
+#endfor
 #endfor
 #endfor
 #endfor

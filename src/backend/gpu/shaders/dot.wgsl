@@ -70,7 +70,11 @@ fn dot_unit(
   unit : u32) -> f32 {
   // Less than any sum's rounding, but not 0: what a compiler knows to be a mere product it joins with the sum behind (Mesa makes
   // a b + (c d + e) of (a b + c d) + e), and that sum would depend on which units a thread has.
+#if ACT == 1 && BITS_IN_SCALE
+  var sum = 1.2e-38 / kCodeFactor;  // times a power of two until it is returned, which rounds nothing
+#else
   var sum = 1.2e-38;
+#endif
 #if QUANTISED
 #for g in 0..2 + 2 * (GROUPS_16)
   let scale${g} = group_scale(
@@ -101,8 +105,7 @@ fn dot_unit(
 #if GROUPS_16
   var part${b} = fma(scale${2 * b}.x, f32(da${b} >> kCodeShift), scale${2 * b + 1}.x * f32(db${b} >> kCodeShift));
 #elif BITS_IN_SCALE
-  let factor${b} = scale${b}.x * kCodeFactor;
-  var part${b} = fma(factor${b}, bitcast<f32>(kMagic + da${b} + db${b}), factor${b} * -kMagicFloat);
+  var part${b} = fma(scale${b}.x, bitcast<f32>(kMagic + da${b} + db${b}), scale${b}.x * -kMagicFloat);
 #else
   var part${b} = scale${b}.x * f32((da${b} + db${b}) >> kCodeShift);
 #endif
@@ -148,5 +151,9 @@ fn dot_unit(
 #endif
 #endfor
 #endif
+#if ACT == 1 && BITS_IN_SCALE
+  return sum * kCodeFactor;
+#else
   return sum;
+#endif
 }
