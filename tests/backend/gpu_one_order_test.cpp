@@ -4,6 +4,7 @@
 
 #include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/shader_values.h"
+#include "changed_shaders.h"
 #include "gpu_batch_harness.h"
 
 namespace doppler::gpu {
