@@ -297,7 +297,7 @@ Status Device::probe() {
   features_.fma_rounds_once = true;
   for (std::uint32_t t = 0; t < kThreads; ++t) {
     in_order = in_order && seen[t].lane == t % size && seen[t].size == size;
-    // Exact in a float and a double each, so that this product is rounded once.
+    // Both factors are exact, so that this product is rounded once.
     const float once = given[t].scale * given[t].sum;
     features_.fma_rounds_once = features_.fma_rounds_once && seen[t].product == once;
   }
