@@ -184,6 +184,7 @@ Json to_json(const GpuReport& report) {
            {{"f16", report.features.f16},
             {"subgroups", report.features.subgroups},
             {"subgroup_size", report.features.subgroup_size},
+            {"fma_rounds_once", report.features.fma_rounds_once},
             {"tensor_cores", report.features.tiles != gpu::Tiles::kNone}}},
           {"limits",
            {{"buffer_bytes", l.buffer_bytes},
@@ -200,10 +201,11 @@ std::string to_text(const GpuReport& report, std::size_t number) {
   std::string text =
       fmt::format("{}  {}, {}\n", number, info_of(report.adapter).describe(), report.adapter.kind);
   if (!report.problem.empty()) return text + fmt::format("   cannot be opened: {}\n", report.problem);
-  text +=
-      fmt::format("   features: f16 {}, subgroups {}, tensor cores {}\n", report.features.f16 ? "yes" : "no",
-                  report.features.subgroups ? fmt::format("of {}", report.features.subgroup_size) : "no",
-                  report.features.tiles != gpu::Tiles::kNone ? "yes" : "no");
+  text += fmt::format("   features: f16 {}, subgroups {}, tensor cores {}, fma rounds {}\n",
+                      report.features.f16 ? "yes" : "no",
+                      report.features.subgroups ? fmt::format("of {}", report.features.subgroup_size) : "no",
+                      report.features.tiles != gpu::Tiles::kNone ? "yes" : "no",
+                      report.features.fma_rounds_once ? "once" : "twice");
   text += fmt::format("   limits: buffers of {}, bindings of {} at multiples of {} B, {} in a kernel;\n",
                       human_bytes(l.buffer_bytes), human_bytes(l.binding_bytes), l.binding_alignment,
                       l.storage_buffers);

@@ -19,14 +19,24 @@ struct AttentionCase {
 
 class AttentionTiles : public BatchKernels {
  protected:
-  static void check(const AttentionCase& c, AttentionShape shape) {
+  // With `parts` the positions are dealt out, and their results put together.
+  static void check(const AttentionCase& c, AttentionShape shape,
+                    const std::optional<PromptParts>& parts = std::nullopt) {
     shape.unrolled = c.dim == 34;  // written out, kernels take a software adapter's compiler long
     const auto cut = cut_attention(device_->limits(), shape, c.dim);
     if (!cut) return;
     ShaderValues values;
     add_attention_cut(values, shape, *cut);
-    check(c, "attention_tiled.wgsl", shape.name(), shape.tokens, std::move(values), 5e-6 * c.q_size,
-          1e-5 * c.q_size);
+    double allowed = 5e-6 * c.q_size;
+    std::string name = shape.name();
+    if (parts) {
+      values["PARTED"] = 1;
+      values["PART"] = parts->part;
+      values["MOST_SPLITS"] = parts->places;
+      if (c.half) allowed += 8.0 / 4096;  // the parts' means, below 8, are kept as halves
+      name += fmt::format(" in {} parts from {} positions on", parts->places, parts->part);
+    }
+    check(c, "attention_tiled.wgsl", name, shape.tokens, std::move(values), allowed, 1e-5 * c.q_size);
   }
 
   // On tensor cores, or with loops for them. Halves round a query's values and a share by one in 2^12 at
@@ -47,8 +57,9 @@ class AttentionTiles : public BatchKernels {
     const std::size_t tokens = c.slots.size(), slots = 1 + *std::max_element(c.slots.begin(), c.slots.end());
     const std::uint32_t longest = 1 + *std::max_element(c.positions.begin(), c.positions.end());
     const double scale = 1 / std::sqrt(c.dim), cap = 3;
-    const std::size_t q_stride = c.heads * c.dim + 6, q_offset = 2, out_stride = c.heads * c.dim + 3,
-                      out_offset = 1;
+    const auto parts = static_cast<std::uint32_t>(values.contains("PARTED") ? values["MOST_SPLITS"] : 0);
+    const std::size_t q_stride = c.heads * c.dim + 6, q_offset = 2,
+                      out_stride = c.heads * c.dim + (parts > 0 ? 8 : 3), out_offset = parts > 0 ? 4 : 1;
     const std::vector<float> q = random_floats(tokens * q_stride, c.q_size, 1);
     const std::size_t cached = slots * c.kv_heads * c.capacity * c.dim;
     std::vector<float> k = random_floats(cached, 1, 2), v = random_floats(cached, 1, 3);
@@ -101,21 +112,42 @@ class AttentionTiles : public BatchKernels {
                               {"EMIT_SCORES", 1},
                               {"Q_STRIDE", static_cast<std::int64_t>(q_stride)},
                               {"Q_OFFSET", static_cast<std::int64_t>(q_offset)},
-                              {"OUT_STRIDE", static_cast<std::int64_t>(out_stride)},
-                              {"OUT_OFFSET", static_cast<std::int64_t>(out_offset)},
                               {"COUNT", 0},
                               {"SLOTS", 4},
                               {"POSITIONS", static_cast<std::int64_t>(4 + tokens)}});
     if (c.softcap) values["SOFTCAP_BITS"] = float_bits(cap);
+    const ShaderValues where = {{"OUT_STRIDE", static_cast<std::int64_t>(out_stride)},
+                                {"OUT_OFFSET", static_cast<std::int64_t>(out_offset)}};
     const auto tiles = static_cast<std::uint32_t>((tokens + tile - 1) / tile);
-    run(file, values,
-        {{"step", step},
-         {"q", q_buffer},
-         {"keys", keys},
-         {"values", values_buffer},
-         within("out", out, floats),
-         within("scores", scores, score_floats)},
-        {c.heads, tiles, 1});
+    std::vector<Bound> buffers = {{"step", step},
+                                  {"q", q_buffer},
+                                  {"keys", keys},
+                                  {"values", values_buffer},
+                                  within("scores", scores, score_floats)};
+    if (parts == 0) {
+      values.insert(where.begin(), where.end());
+      buffers.push_back(within("out", out, floats));
+      run(file, values, buffers, {c.heads, tiles, 1});
+    } else {
+      const std::size_t marked = tokens * c.heads * parts;
+      const Buffer means = guarded(marked * c.dim / (c.half ? 2 : 1)), marks = guarded(marked * 2);
+      buffers.push_back(within("parts", means, marked * c.dim / (c.half ? 2 : 1)));
+      buffers.push_back(within("marks", marks, marked * 2));
+      run(file, values, buffers, {c.heads, tiles, parts});
+      ShaderValues together = where;
+      for (const char* name :
+           {"KV_HALF", "DIM", "WINDOW", "CHUNKED", "SINKS", "POSITIONS", "PARTED", "PART", "MOST_SPLITS"}) {
+        together[name] = values[name];
+      }
+      together.merge(ShaderValues{
+          {"THREADS", 32}, {"WIDTH", c.heads * c.dim}, {"PARTS", 1}, {"FLOATS", 1}, {"BLOCKS", 0}});
+      run("attention_combine.wgsl", together,
+          {{"step", step},
+           within("parts", means, marked * c.dim / (c.half ? 2 : 1)),
+           within("marks", marks, marked * 2),
+           within("out", out, floats)},
+          {(c.heads * c.dim / 4 + 31) / 32, static_cast<std::uint32_t>(tokens), 1});
+    }
     const std::vector<float> got = read(out, floats), got_scores = read(scores, score_floats);
     double worst = 0, worst_score = 0;
     std::size_t strays = 0;
@@ -202,6 +234,12 @@ class AttentionTiles : public BatchKernels {
     add(c, 1, 0, 50);
     return c;
   }
+  static AttentionCase window_behind_no_numbers() {
+    AttentionCase c{32, 2, 1, 20, 64, true, false, {}, {}};
+    add(c, 0, 43, 17);
+    c.unseen_are_no_numbers = true;
+    return c;
+  }
   static AttentionCase two_windows() {
     AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}};
     add(c, 0, 130, 19);
@@ -235,9 +273,50 @@ TEST_F(AttentionTiles, OfWindowsInARing) {
   check(two_windows(), AttentionShape{16, 16, 2});
 }
 
+// Of a part alone and of many, the last with all that is left; where several sequences meet in a tile, each
+// with parts of its own; of windows, whose parts are kept in a ring.
+TEST_F(AttentionTiles, InParts) {
+  for (const std::uint32_t places : {1u, 3u, 4u}) check(going_on(), {32, 16, 4}, PromptParts{32, places});
+  check(prompt(256, false), {16, 32, 4}, PromptParts{8, 4});
+  for (const bool half : {false, true}) check(several_sequences(half), {8, 16, 2}, PromptParts{16, 4});
+  check(window(), {16, 16, 2}, PromptParts{16, 4});
+  check(window_from_its_beginning(false), {32, 16, 4}, PromptParts{16, 5});
+  check(two_windows(), {16, 16, 2}, PromptParts{16, 4});
+  check(window_behind_no_numbers(), {16, 16, 2}, PromptParts{16, 4});
+}
+
+// What choose_prompt_parts() gives room for is what a tile's tokens see, at any place.
+TEST(PromptParts, HaveAPlaceForAllThatATileSees) {
+  const std::uint32_t tile = 16;
+  for (const std::uint32_t window : {1u, 255u, 256u, 257u, 512u, 1024u}) {
+    const auto parts = choose_prompt_parts({.heads = 4, .head_dim = 64, .window = window}, tile, 512, 4096);
+    ASSERT_TRUE(parts.has_value()) << window;
+    std::uint32_t most = 0;
+    for (std::uint32_t begin = 0; begin < 3 * window; ++begin) {
+      const std::uint32_t first = begin + 1 > window ? begin + 1 - window : 0, last = begin + tile - 1;
+      most = std::max(most, last / parts->part - first / parts->part + 1);
+    }
+    EXPECT_GE(parts->places, most) << window;
+    EXPECT_LE(parts->places, most + 1) << window;
+  }
+  // Positions double from part to part; where eight do not reach, the last is open.
+  const AttentionParams all{.heads = 4, .head_dim = 64};
+  EXPECT_EQ(choose_prompt_parts(all, tile, 512, 256)->places, 1u);
+  EXPECT_EQ(choose_prompt_parts(all, tile, 512, 257)->places, 2u);
+  EXPECT_EQ(choose_prompt_parts(all, tile, 512, 1024)->places, 3u);
+  EXPECT_EQ(choose_prompt_parts(all, tile, 512, 1 << 20)->places, 8u);
+  // Heads enough for every processor; heads that are no vectors of four; a window of more parts than are put
+  // together.
+  EXPECT_FALSE(choose_prompt_parts({.heads = 32, .head_dim = 64}, 32, 512, 4096).has_value());
+  EXPECT_FALSE(choose_prompt_parts({.heads = 4, .head_dim = 34}, tile, 512, 4096).has_value());
+  EXPECT_FALSE(
+      choose_prompt_parts({.heads = 4, .head_dim = 64, .window = 4096}, tile, 512, 8192).has_value());
+}
+
 // Further than an exponential reaches: only a row's own maximum will do.
 TEST_F(AttentionTiles, OfScoresFarApart) {
   check(window(100), AttentionShape{16, 16, 2});
+  check(window(100), AttentionShape{16, 16, 2}, PromptParts{16, 4});
 }
 
 class HalfAttentionTiles : public AttentionTiles {
@@ -271,10 +350,7 @@ TEST_F(HalfAttentionTiles, OfWindowsInARing) {
 // Of the first block of a window only what the sequence sees may be read as a value: the rest may never have
 // been its.
 TEST_F(HalfAttentionTiles, BehindPositionsThatNobodyMayRead) {
-  AttentionCase c{32, 2, 1, 20, 64, true, false, {}, {}};
-  add(c, 0, 43, 17);
-  c.unseen_are_no_numbers = true;
-  check(c, HalfAttention{1, 4});
+  check(window_behind_no_numbers(), HalfAttention{1, 4});
 }
 
 TEST_F(HalfAttentionTiles, OfScoresFarApart) {

@@ -78,7 +78,7 @@ class QuantisedPrompts : public ::testing::TestWithParam<const char*> {
   }
   std::unique_ptr<Backend> make(BackendOptions options = {}, std::string_view name = "gpu") {
     options.threads = 2;
-    options.context = kPrefillContext;
+    options.context = context_;
     if (!options.kv_type) options.kv_type = KvType::kF32;
     options.gpu.poison = true;
     auto backend = make_backend(name, model_.spec, model_.weights, options);
@@ -93,6 +93,7 @@ class QuantisedPrompts : public ::testing::TestWithParam<const char*> {
 
   Model model_;
   std::vector<std::int32_t> sequence_;
+  std::uint64_t context_ = kPrefillContext;
 };
 
 // Where a float sum's last bit decides, activations round to the other of two neighbouring codes.
@@ -182,6 +183,29 @@ TEST_P(QuantisedPrompts, OnTensorCoresRoundToHalves) {
   gpu::shader_watcher() = nullptr;
   EXPECT_GT(kernels.load(), 0);
   EXPECT_GT(attentions.load(), 0);
+}
+
+// Few heads leave most of a GPU without work, so that a prompt's positions are dealt out; what puts them
+// together leaves the codes that the product behind reads.
+TEST_P(QuantisedPrompts, OfMorePositionsThanAPartAreTheCpus) {
+  context_ = 320;
+  for (std::int32_t i = 52; i < 300; ++i)
+    sequence_.push_back((i * i + 7 * i) % static_cast<std::int32_t>(model_.spec.vocab_size));
+  std::atomic<int> parted = 0;
+  gpu::shader_watcher() = [&](std::string_view file, const gpu::ShaderValues& values) {
+    parted +=
+        file == "attention_combine.wgsl" && values.contains("PARTED") && values.at("BLOCKS") != 0 ? 1 : 0;
+  };
+  const auto gpu = make(), cpu = make({}, "cpu");
+  ASSERT_TRUE(gpu && cpu);
+  const std::vector<float> whole = run(*gpu, {240, 60});
+  gpu::shader_watcher() = nullptr;
+  EXPECT_GT(parted.load(), 0);
+  const std::vector<float> expected = run(*cpu, {240, 60});
+  EXPECT_LT(relative_error(whole, expected), code_tolerance());
+  EXPECT_LT(relative_error(run(*gpu, {130, 64, 106}), expected), code_tolerance());
+  KeepStages tap;
+  EXPECT_TRUE(run(*gpu, {240, 60}, &tap) == whole) << "with every stage looked at";
 }
 
 // A prompt beside other sequences in the same step: their tokens share tiles.

@@ -40,6 +40,7 @@ TEST(GpuCommands, InspectListsAdaptersWithWhatTheyOffer) {
   EXPECT_GE(adapter["limits"]["binding_bytes"], 128 << 20);
   EXPECT_GE(adapter["limits"]["storage_buffers"], 8);
   EXPECT_GE(adapter["features"]["subgroup_size"], 1);
+  EXPECT_TRUE(adapter["features"]["fma_rounds_once"].is_boolean());
   EXPECT_NE(doppler({"inspect", "--gpu"}).out.find(adapter["name"].get<std::string>()), std::string::npos);
 }
 

@@ -8,6 +8,7 @@
 
 #include "backend/gpu/device.h"
 #include "backend/gpu/shader.h"
+#include "plan/plan.h"
 
 namespace doppler::gpu {
 
@@ -35,6 +36,17 @@ std::optional<AttentionCut> cut_attention(const Limits& limits, const AttentionS
 
 // Adds a cut's values for attention_tiled.wgsl to those that it shares with attention.wgsl.
 void add_attention_cut(ShaderValues& values, const AttentionShape& shape, const AttentionCut& cut);
+
+// The positions of a prompt, dealt out to workgroups of their own (shaders/prompt_parts.wgsl).
+struct PromptParts {
+  std::uint32_t part = 0;    // PART
+  std::uint32_t places = 0;  // MOST_SPLITS
+};
+// Where a step of `tokens` tokens in tiles of `tile` leaves processors of a large GPU without a workgroup;
+// nothing where it has one for each, or where what the parts leave cannot be put together. `positions`: that
+// a cache has room for.
+std::optional<PromptParts> choose_prompt_parts(const AttentionParams& a, std::uint32_t tile,
+                                               std::uint32_t tokens, std::uint64_t positions);
 
 // The cut for a head size; nothing where none fits.
 std::optional<AttentionShape> choose_attention_shape(const Limits& limits, std::uint32_t head_dim);

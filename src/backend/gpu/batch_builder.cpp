@@ -53,6 +53,7 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
     }
     return true;
   });
+  find_parted();
   DOPPLER_TRY(find_apart());
   find_gated();
   find_parts();
@@ -154,9 +155,7 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
                                       op.inputs.size() > 2 ? &view(op.inputs[2]) : nullptr),
                         Dispatch::Per::kToken, out));
       }
-      DOPPLER_ASSIGN(Dispatch attend, attention(variant, nullptr));
-      out.push_back(std::move(attend));
-      return {};
+      return attention(variant, nullptr, out);
     }
     case OpKind::kAdd:
     case OpKind::kGated:
@@ -236,7 +235,7 @@ Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
   if (variant.halves) return matmul_halves(variant, out);
   const Op& op = op_at(variant.op);
   if (variant.gated && op.outputs.size() == 2) return gated_columns(variant, out);
-  bool quantised = program_.has_blocks_[variant.op] || variant.apart;
+  bool quantised = program_.has_blocks_[variant.op] || variant.apart || variant.left;
   for (const PlacedMatrix& part : program_.placed_[variant.op]) {
     const bool eight_bits = context_.eight_bits(*part.matrix);
     if (eight_bits && !quantised) {

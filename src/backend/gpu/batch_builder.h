@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/gpu/attention_shape.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/decode_program.h"
 #include "backend/gpu/few_rows_shape.h"
@@ -27,8 +28,9 @@ class BatchBuilder {
   Result<Dispatches> make(const Variant& variant);
   // BatchProgram::record_late_rows().
   Result<Dispatches> move_wanted();
-  // `scores` may be null.
-  Result<Dispatch> attention(const Variant& variant, const Buffer* scores);
+  // The attention itself, over a cache that holds the step's keys and values. `scores`: where they are
+  // stored, too, and nothing else counts; may be null.
+  Status attention(const Variant& variant, const Buffer* scores, Dispatches& out);
 
  private:
   Device& device() { return *context_.device; }
@@ -79,6 +81,13 @@ class BatchBuilder {
                      Dispatches& out);
   Status attend_apart(const Variant& variant, Dispatches& out);
   Status combine_apart(const Variant& variant, Dispatches& out);
+  // Room for what `splits` splits of so many tokens leave.
+  Status make_room_for_splits(const AttentionParams& a, std::uint64_t tokens, std::uint64_t splits);
+  // Puts an attention's splits, or the parts of a prompt's, together: as floats, and in the 8-bit blocks that
+  // the product behind reads.
+  Status combine(const Op& op, const PromptParts* parts, bool floats, bool blocks, Dispatches& out);
+  std::optional<PromptParts> prompt_parts(const Op& op, std::uint32_t tile) const;
+  void find_parted();
 
   // batch_halves.cpp
   Status prepare_halves();

@@ -255,15 +255,7 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   const OpGroup& group = program_.attentions_.at(variant.op);
   const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
   const std::uint32_t splits = most_splits(a), workgroups = workgroups_for(a, variant.rows);
-  const std::uint64_t marks = std::uint64_t{variant.rows} * a.heads * splits;
-  const std::uint64_t parts = variant.rows * splits * split_bytes(a, *context_.options.kv_type);
-  // Kernels made before keep the buffers that they are bound to.
-  if (program_.split_parts_.bytes() < parts) {
-    DOPPLER_ASSIGN(program_.split_parts_, device().make_buffer("parts", parts));
-  }
-  if (program_.split_marks_.bytes() < marks * 8) {
-    DOPPLER_ASSIGN(program_.split_marks_, device().make_buffer("marks", marks * 8));
-  }
+  DOPPLER_TRY(make_room_for_splits(a, variant.rows, splits));
   DOPPLER_ASSIGN(ShaderValues values, split_attention_shape(context_, a, Company::kSeveral));
   add_cache(context_, op, values);
   add_scores(op, values);
@@ -298,23 +290,43 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   return combine_apart(variant, out);
 }
 
-// Puts the splits together, as floats, and in the blocks that the product behind reads.
+Status BatchBuilder::make_room_for_splits(const AttentionParams& a, std::uint64_t tokens,
+                                          std::uint64_t splits) {
+  const std::uint64_t parts = tokens * splits * split_bytes(a, *context_.options.kv_type),
+                      marks = tokens * splits * a.heads * 8;
+  // Kernels made before keep the buffers that they are bound to.
+  if (program_.split_parts_.bytes() < parts) {
+    DOPPLER_ASSIGN(program_.split_parts_, device().make_buffer("parts", parts));
+  }
+  if (program_.split_marks_.bytes() < marks) {
+    DOPPLER_ASSIGN(program_.split_marks_, device().make_buffer("marks", marks));
+  }
+  return {};
+}
+
 Status BatchBuilder::combine_apart(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
-  const auto& a = std::get<AttentionParams>(op.params);
-  const ReadAs read = read_as(context_, op.outputs[0]);
   const bool blocks = variant.op + 1 < context_.plan.ops.size() && program_.can_be_apart_[variant.op + 1];
+  return combine(op, nullptr, read_as(context_, op.outputs[0]).floats || !blocks, blocks, out);
+}
+
+Status BatchBuilder::combine(const Op& op, const PromptParts* prompt, bool floats, bool blocks,
+                             Dispatches& out) {
+  const auto& a = std::get<AttentionParams>(op.params);
   const ValueView& y = view(op.outputs[0]);
   const std::uint32_t width = a.heads * a.head_dim, units = ceil_div(width, kUnitValues);
-  const std::uint32_t parts = ceil_div(most_splits(a), kSplitsAtOnce);
-  ShaderValues values = {{"THREADS", kCombineThreads},
-                         {"PARTS", parts},
-                         {"FLOATS", read.floats || !blocks ? 1 : 0},
-                         {"BLOCKS", blocks ? 1 : 0}};
+  const std::uint32_t parts = ceil_div(prompt != nullptr ? prompt->places : most_splits(a), kSplitsAtOnce);
+  ShaderValues values = {
+      {"THREADS", kCombineThreads}, {"PARTS", parts}, {"FLOATS", floats ? 1 : 0}, {"BLOCKS", blocks ? 1 : 0}};
   add_splits(context_, op, values);
+  if (prompt != nullptr) {
+    values["PARTED"] = 1;
+    values["PART"] = prompt->part;
+    values["MOST_SPLITS"] = prompt->places;
+  }
   std::vector<Bound> buffers = {
       {"step", context_.step}, {"parts", program_.split_parts_}, {"marks", program_.split_marks_}};
-  if (read.floats || !blocks) {
+  if (floats) {
     add_view(values, "OUT", y);
     buffers.push_back({"out", y.buffer});
   }

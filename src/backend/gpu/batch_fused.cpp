@@ -164,35 +164,77 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
   return {};
 }
 
-Result<Dispatch> BatchBuilder::attention(const Variant& variant, const Buffer* scores) {
+Status BatchBuilder::attention(const Variant& variant, const Buffer* scores, Dispatches& out) {
   const Op& op = op_at(variant.op);
   const auto& a = std::get<AttentionParams>(op.params);
   DOPPLER_ASSIGN(KernelCall call,
                  attention_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0]), scores));
   const Limits& limits = device().limits();
-  const auto in_tiles = [&](std::string_view file, std::uint32_t tokens) -> Result<Dispatch> {
+  const auto in_tiles = [&](std::string_view file, std::uint32_t tokens, std::uint32_t z) -> Status {
     call.values.erase("THREADS");  // follow from the cut
     call.values.erase("VALUE_DIM");
     call.values["COUNT"] = StepLayout::kCount;
     DOPPLER_ASSIGN(Dispatch made, make(file, call.values, call.buffers, call.x, Dispatch::Per::kToken));
     made.rows_each = tokens;
-    return made;
+    made.z = z;
+    out.push_back(std::move(made));
+    return {};
   };
   if (variant.halves) {
     const std::uint32_t tokens = std::min(variant.rows, context_.layout.tokens);
     const auto shape = choose_half_attention(limits, a, tokens);
     if (!shape) return fail(ErrorCode::kInternal, "There is no cut of an attention for tensor cores.");
     add_half_attention(device(), call.values, *shape);
-    return in_tiles("attention_half.wgsl", shape->tokens());
+    return in_tiles("attention_half.wgsl", shape->tokens(), 1);
   }
   std::optional<AttentionShape> shape = variant.runs && a.value_dim == 0
                                             ? choose_attention_shape(limits, a.head_dim)
                                             : std::optional<AttentionShape>();
-  if (!shape) return make(call.file, call.values, call.buffers, call.x, Dispatch::Per::kToken);
+  if (!shape) return add(std::move(call), Dispatch::Per::kToken, out);
   // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
   add_attention_cut(call.values, *shape, *cut_attention(limits, *shape, a.head_dim));
-  return in_tiles("attention_tiled.wgsl", shape->tokens);
+  const std::optional<PromptParts> parts = prompt_parts(op, shape->tokens);
+  if (!parts) return in_tiles("attention_tiled.wgsl", shape->tokens, 1);
+  DOPPLER_TRY(make_room_for_splits(a, context_.layout.tokens, parts->places));
+  for (const char* name : {"OUT_STRIDE", "OUT_OFFSET"}) call.values.erase(name);
+  call.values["SINKS"] = 0;  // count when the parts are put together
+  std::erase_if(call.buffers,
+                [](const Bound& bound) { return bound.name == "out" || bound.name == "sinks"; });
+  call.values["PARTED"] = 1;
+  call.values["PART"] = parts->part;
+  call.values["MOST_SPLITS"] = parts->places;
+  call.buffers.push_back({"parts", program_.split_parts_});
+  call.buffers.push_back({"marks", program_.split_marks_});
+  DOPPLER_TRY(in_tiles("attention_tiled.wgsl", shape->tokens, parts->places));
+  return scores != nullptr ? Status() : combine(op, &*parts, true, program_.leaves_blocks_[variant.op], out);
+}
+
+// The parts in which an attention of a prompt takes its positions, if it does.
+std::optional<PromptParts> BatchBuilder::prompt_parts(const Op& op, std::uint32_t tile) const {
+  const auto& a = std::get<AttentionParams>(op.params);
+  const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
+  const std::uint64_t positions = std::uint64_t{kv.capacity} * (kv.paged ? context_.layout.page_row : 1);
+  if (!has_vectors(view(op.outputs[0]))) return std::nullopt;
+  return choose_prompt_parts(a, tile, context_.layout.tokens, positions);
+}
+
+// The attentions in parts of which the next op, a product, reads blocks: what puts the parts together makes
+// these.
+void BatchBuilder::find_parted() {
+  const Plan& plan = context_.plan;
+  program_.leaves_blocks_.assign(plan.ops.size(), false);
+  if (!has_pass(plan, kPassBatchAttention)) return;
+  for (std::size_t i = 0; i + 1 < plan.ops.size(); ++i) {
+    const Op &op = plan.ops[i], &next = plan.ops[i + 1];
+    if (op.kind != OpKind::kAttention || next.kind != OpKind::kMatmul || next.inputs[0] != op.outputs[0])
+      continue;
+    // Blocks are not moved with their rows.
+    if (program_.late_.first == i + 1 || !read_as(context_, op.outputs[0]).blocks) continue;
+    const auto& a = std::get<AttentionParams>(op.params);
+    const auto shape = choose_attention_shape(context_.device->limits(), a.head_dim);
+    program_.leaves_blocks_[i] = a.value_dim == 0 && shape && prompt_parts(op, shape->tokens);
+  }
 }
 
 }  // namespace doppler::gpu

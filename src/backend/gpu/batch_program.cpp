@@ -84,6 +84,8 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
     if (rows >= least) variant.rows = expert ? row_step(kExpertRowSteps, rows) : row_step(kRowSteps, rows);
     variant.halves = !expert && variant.rows > 0 && reads_halves(o.inputs[0], step);
     variant.few = all && step.of_tokens > 0 && variant.rows > kFewRows;
+    variant.left = op > 0 && leaves_blocks_[op - 1] && step.runs && !variant.halves &&
+                   !(in_halves(step) && attends_halves(context, context.plan.ops[op - 1]));
   }
   if (const auto blocks = groups_.of(op).blocks)
     variant.halves = variant.halves || reads_halves(*blocks, step);
@@ -197,22 +199,22 @@ Status BatchProgram::check_halves(Context& context, const StepShape& step) {
 
 Status BatchProgram::record_attention(Context& context, Recorder& recorder, std::size_t op,
                                       const StepShape& step, bool append) {
-  DOPPLER_ASSIGN(const auto* list, dispatches(context, variant_of(context, op, step, nullptr)));
+  const Variant variant = variant_of(context, op, step, nullptr);
+  if (variant.apart || (op > 0 && groups_.of(op - 1).pass == kPassBatchRope))
+    return fail(ErrorCode::kInternal, "A part of the attention is fused.");
+  DOPPLER_ASSIGN(const auto* list, dispatches(context, variant));
   // A layer that reads another's keys and values appends none.
-  if (list->size() == 1 && context.plan.ops[op].inputs.size() == 1) {
-    if (!append) record_all(recorder, *list, step);
-    return {};
-  }
-  if (list->size() != 2) return fail(ErrorCode::kInternal, "A part of the attention is fused.");
-  record_all(recorder, append ? std::span(*list).first(1) : std::span(*list).last(1), step);
+  const std::size_t appends = context.plan.ops[op].inputs.size() > 1 ? 1 : 0;
+  record_all(recorder, append ? std::span(*list).first(appends) : std::span(*list).subspan(appends), step);
   return {};
 }
 
 Status BatchProgram::record_scores(Context& context, Recorder& recorder, std::size_t op,
                                    const StepShape& step, const Buffer& scores) {
-  DOPPLER_ASSIGN(Dispatch dispatch,
-                 BatchBuilder(context, *this).attention(variant_of(context, op, step, nullptr), &scores));
-  record_all(recorder, std::span(&dispatch, 1), step);
+  std::vector<Dispatch> attend;
+  DOPPLER_TRY(
+      BatchBuilder(context, *this).attention(variant_of(context, op, step, nullptr), &scores, attend));
+  record_all(recorder, attend, step);
   return {};
 }
 

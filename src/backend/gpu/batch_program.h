@@ -108,6 +108,7 @@ class BatchProgram {
     bool by_token = false;  // experts with their activation and sum are multiplied as for single tokens
     bool parts = false;     // a norm adds the parts of the split product before it
     bool halves = false;  // products and attention on tensor cores, and what leaves the former's activations
+    bool left = false;    // a product whose input the attention before has left in x8_
     auto operator<=>(const Variant&) const = default;
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
@@ -125,6 +126,7 @@ class BatchProgram {
   BatchGroups groups_;
   std::vector<std::vector<PlacedMatrix>> placed_;  // by op, of products
   std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
+  std::vector<bool> leaves_blocks_;  // by op: a prompt's attention in parts, which leaves its values in x8_
   // By op: a part of an attention that takes the newest tokens of several sequences in splits.
   std::vector<bool> can_be_apart_;
   std::map<std::size_t, OpGroup>

@@ -31,15 +31,15 @@ var<workgroup> summed : array<vec4f, ${THREADS}>;
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let token = group.y;
-  let count = splits_of(step[${POSITIONS}u + token]).count;
+  let splits = splits_of(step[${POSITIONS}u + token]);
   let v = group.x * ${HERE}u + t % ${HERE}u;
-  let own = share_of(token * ${WIDTH / 4}u + min(v, ${WIDTH / 4 - 1}u), t / ${HERE}u * 8u, count);
+  let own = share_of(token * ${WIDTH / 4}u + min(v, ${WIDTH / 4 - 1}u), t / ${HERE}u * 8u, splits);
   marked[t] = vec2f(own.most, own.total);
   summed[t] = own.sum;
   workgroupBarrier();
   var x = vec4f(0.0);
   if (t < ${HERE}u && v < ${WIDTH / 4}u) {
-    if (count <= 8u) {
+    if (splits.count <= 8u) {
       x = own.sum / own.total;
     } else {
       var most = own.most;

@@ -1,6 +1,7 @@
 // Which positions a token sees, where they lie in the cache, and what becomes of a score; for kernels that go through the
 // positions of one sequence after the other. Values and buffers: those of attention.wgsl; BQ tokens of a workgroup.
 #include "kv.wgsl"
+#include "seen.wgsl"
 #if ALIBI
 #include "alibi.wgsl"
 #endif
@@ -12,16 +13,6 @@ fn row_at(slot : u32, kv_head : u32, head_row : u32, position : u32) -> u32 {
   return head_row + position % ${CAPACITY}u;
 #else
   return head_row + position;
-#endif
-}
-// The first position that a token sees.
-fn first_of(position : u32) -> u32 {
-#if WINDOW && CHUNKED
-  return position - position % ${WINDOW}u;
-#elif WINDOW
-  return select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
-#else
-  return 0u;
 #endif
 }
 // The end of the run of tokens of one sequence that begins at `begin` of the workgroup's `rows` tokens, at most BQ.

@@ -4,7 +4,8 @@
 //   passes through it in chunks of KC columns of VW values (UNROLLED: written out, else a loop).
 //   Sums: thread t has the columns t % CT + i CT and the rows t / CT * RV + r; v is read where it lies, a row of it by
 //   neighbouring threads, VP positions ahead of those that are added.
-// Workgroups: x over heads, y over tokens, the last ones (with the longest sequences) first.
+// Workgroups: x over heads, y over tokens, the last ones (with the longest sequences) first. PARTED 1: and z over parts of the
+// positions (prompt_parts.wgsl), whose results attention_combine.wgsl puts together: parts and marks, as combined.wgsl has them.
 // Source: Dao, "FlashAttention-2" (2023); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 //
 // Template values of the cut (attention_shape.cpp): BQ tokens of a workgroup, RQ of a thread; LANES threads of a token's
@@ -28,7 +29,17 @@
 @group(0) @binding(2) var<storage, read> keys : array<vec${VW}f>;
 @group(0) @binding(3) var<storage, read> values : array<vec${VW}f>;
 #endif
+#default PARTED 0
+#if PARTED && KV_HALF
+@group(0) @binding(4) var<storage, read_write> parts : array<vec2u>;
+#elif PARTED
+@group(0) @binding(4) var<storage, read_write> parts : array<vec4f>;
+#else
 @group(0) @binding(4) var<storage, read_write> out : array<f32>;
+#endif
+#if PARTED
+@group(0) @binding(7) var<storage, read_write> marks : array<vec2f>;
+#endif
 #if EMIT_SCORES
 @group(0) @binding(5) var<storage, read_write> scores : array<f32>;
 #endif
@@ -79,6 +90,9 @@ fn floats(w : u32) -> Vec { return unpack2x16float(w); }
 fn floats(w : Vec) -> Vec { return w; }
 #endif
 #include "attention_seen.wgsl"
+#if PARTED
+#include "prompt_parts.wgsl"
+#endif
 // The first column of a position.
 fn vector_at(slot : u32, kv_head : u32, head_row : u32, position : u32) -> u32 {
   return row_at(slot, kv_head, head_row, position) * ${NC}u;
@@ -180,13 +194,27 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     // The run of tokens [begin, end) of one sequence; its positions follow each other.
     let slot = step[${SLOTS}u + token0 + begin];
     let end = run_end(token0, begin, rows);
+#if PARTED
+    // Of the run's positions those of the workgroup's part; after the last one, a run that has none here begins.
+    let sees = first_of(step[${POSITIONS}u + token0 + begin]);
+    let newest = step[${POSITIONS}u + token0 + end - 1u];
+#if WINDOW
+    let part = part_of(sees) + (group.z + ${MOST_SPLITS}u - part_of(sees) % ${MOST_SPLITS}u) % ${MOST_SPLITS}u;
+#else
+    let part = group.z;
+#endif
+    let first = max(sees, part_begin(part));
+    let last = select(newest, min(newest, part_begin(part + 1u) - 1u), part < part_of(newest));
+#else
     let first = first_of(step[${POSITIONS}u + token0 + begin]);
     let last = step[${POSITIONS}u + token0 + end - 1u];
+#endif
     let head_row = (slot * ${KV_HEADS}u + kv_head) * ${CAPACITY}u;
 #for r in 0..RQ
-    // Whether the thread's row r is in the run, and the first position that it sees.
+    // Whether the thread's row r is in the run, and the first and last position that it sees.
     let mine${r} = row0 + ${r}u >= begin && row0 + ${r}u < end;
     let from${r} = first_of(position${r});
+    let to${r} = min(position${r}, last);
 #endfor
 #for n in 0..LOADS_K
     var k${n} = keys[vector_at(slot, kv_head, head_row, min(first + kp${n}, last)) + kc${n}];
@@ -241,7 +269,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for r in 0..RQ
       {
         let at = vec4u(base_at + 4u * lane) + vec4u(0u, 1u, 2u, 3u);
-        let seen = (at >= vec4u(from${r})) & (at <= vec4u(position${r})) & vec4<bool>(mine${r});
+        let seen = (at >= vec4u(from${r})) & (at <= vec4u(to${r})) & vec4<bool>(mine${r});
         let scaled = s${r} * bitcast<f32>(${SCALE_BITS}u);
         var score = vec4f(score_of(scaled.x), score_of(scaled.y), score_of(scaled.z), score_of(scaled.w));
 #if ALIBI
@@ -310,6 +338,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let all = row_sum(total${r}, row0 + ${r}u, lane);
     if (lane == 0u) {
       tile_total[row0 + ${r}u] = all;
+#if PARTED
+      if (row0 + ${r}u < rows) {
+        marks[((token0 + row0 + ${r}u) * ${HEADS}u + head) * ${MOST_SPLITS}u + group.z] = vec2f(most${r}, all);
+      }
+#endif
     }
   }
 #endfor
@@ -317,6 +350,26 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for r in 0..RV
   if (sum_row0 + ${r}u < rows) {
     let total = tile_total[sum_row0 + ${r}u];
+#if PARTED
+    // Nobody reads what a row has of a part in which it sees nothing.
+    let to = (((token0 + sum_row0 + ${r}u) * ${HEADS}u + head) * ${MOST_SPLITS}u + group.z) * ${NC}u;
+    if (total > 0.0) {
+#for i in 0..COLUMNS
+#if (i + 1) * CT <= NC
+      {
+#else
+      if (column + ${i * CT}u < ${NC}u) {
+#endif
+        let mean = sum${i}_${r} / total;
+#if KV_HALF
+        parts[to + column + ${i * CT}u] = vec2u(pack2x16float(mean.xy), pack2x16float(mean.zw));
+#else
+        parts[to + column + ${i * CT}u] = mean;
+#endif
+      }
+#endfor
+    }
+#else
     let to = (token0 + sum_row0 + ${r}u) * ${OUT_STRIDE}u + ${OUT_OFFSET}u + head * ${DIM}u;
 #for i in 0..COLUMNS
 #if (i + 1) * CT <= NC
@@ -329,6 +382,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
     }
 #endfor
+#endif
   }
 #endfor
 }

@@ -21,13 +21,13 @@
 
 // t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
-  let count = splits_of(step[${POSITIONS}u]).count;
+  let splits = splits_of(step[${POSITIONS}u]);
 #for i in 0..VECS
   {
     let v = t + ${i * THREADS}u;
     var x = vec4f(0.0);
     if (v < ${WIDTH / 4}u) {
-      x = combined(v, count);
+      x = combined(v, splits);
 #if EMIT_ATTN
       if (is_first) {
         attn_out[v] = x;

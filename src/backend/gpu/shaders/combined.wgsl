@@ -1,10 +1,15 @@
-// Four values of an attention's result (vector v of [token][head][DIM / 4]), from the partial results of its `count` splits:
+// Four values of an attention's result (vector v of [token][head][DIM / 4]), from the partial results of its splits:
 //   parts [token][head][MOST_SPLITS][DIM / 4]: the values' mean by its shares, KV_HALF 1: in f16, which holds it where it holds the values
 //   marks [token][head][MOST_SPLITS]: (maximum score, sum of shares, relative to it)
 //   sinks [head], where SINKS is 1: a score for each head that only adds to the shares' sum
-// Template values (decode_attention.cpp): DIM a head's size, WIDTH heads * DIM, MOST_SPLITS and WINDOW see splits.wgsl,
-// POSITIONS the word of `step` with the token's position.
+// Template values (split_attention.cpp): DIM a head's size, WIDTH heads * DIM, MOST_SPLITS and WINDOW see splits.wgsl, or, where PARTED
+// is 1, prompt_parts.wgsl, with PART; POSITIONS the word of `step` with the token's position.
+#default PARTED 0
+#if PARTED
+#include "prompt_parts.wgsl"
+#else
 #include "splits.wgsl"
+#endif
 #define HEAD_VECS DIM / 4
 #define EIGHTS (MOST_SPLITS + 7) / 8
 
@@ -23,7 +28,7 @@ struct Share {  // what some splits give together
   sum : vec4f,
 }
 // Eight splits from `first` on, as far as they are there, whose loads are under way at a time. The first has the sink, too.
-fn share_of(v : u32, first : u32, count : u32) -> Share {
+fn share_of(v : u32, first : u32, splits : Splits) -> Share {
   let head = v / ${HEAD_VECS}u;
   let at = head * ${MOST_SPLITS}u;
   var most = -3.0e38;
@@ -35,11 +40,12 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
   }
 #endif
   var sum = vec4f(0.0);
-  if (first < count) {
+  if (first < splits.count) {
 #for i in 0..8
     // m, p: mark and part of split first + i; w: its weight once all have one maximum.
-    let m${i} = marks[at + min(first + ${i}u, count - 1u)];
-    let p${i} = part_at((at + min(first + ${i}u, count - 1u)) * ${HEAD_VECS}u + v % ${HEAD_VECS}u);
+    let at${i} = at + place_of(splits, min(first + ${i}u, splits.count - 1u));
+    let m${i} = marks[at${i}];
+    let p${i} = part_at(at${i} * ${HEAD_VECS}u + v % ${HEAD_VECS}u);
 #endfor
     let before = most;
     most = max(most, max(max(max(m0.x, m1.x), max(m2.x, m3.x)), max(max(m4.x, m5.x), max(m6.x, m7.x))));
@@ -48,7 +54,7 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
     sum *= fade;
     // The shares' sum is multiplied where it is added, by fma(): a driver that joined the two itself, in one kernel and not in another, would give other bits.
 #for i in 0..8
-    let w${i} = select(0.0, exp(m${i}.x - most), first + ${i}u < count);
+    let w${i} = select(0.0, exp(m${i}.x - most), first + ${i}u < splits.count);
     total = fma(m${i}.y, w${i}, total);
     sum = fma(p${i}, vec4f(m${i}.y * w${i}), sum);
 #endfor
@@ -56,13 +62,13 @@ fn share_of(v : u32, first : u32, count : u32) -> Share {
   return Share(most, total, sum);
 }
 // All splits, as attention_combine.wgsl adds them.
-fn combined(v : u32, count : u32) -> vec4f {
-  let share0 = share_of(v, 0u, count);
-  if (count <= 8u) {
+fn combined(v : u32, splits : Splits) -> vec4f {
+  let share0 = share_of(v, 0u, splits);
+  if (splits.count <= 8u) {
     return share0.sum / share0.total;
   }
 #for b in 1..EIGHTS
-  let share${b} = share_of(v, ${8 * b}u, count);
+  let share${b} = share_of(v, ${8 * b}u, splits);
 #endfor
   var most = share0.most;
 #for b in 1..EIGHTS

@@ -1,6 +1,6 @@
 // How a token's sequence is split among workgroups: at most MOST_SPLITS (16 or 32) parts of a multiple of 32 positions,
 // which are what a workgroup takes at a time: one position more in each part would cost as much as 32.
-// WINDOW: newest positions that are seen, 0: all; CHUNKED: of chunks of WINDOW positions the newest.
+#include "seen.wgsl"
 struct Splits {
   begin : u32,  // first position that is seen
   end : u32,    // after the newest
@@ -9,16 +9,14 @@ struct Splits {
 }
 fn splits_of(position : u32) -> Splits {
   var s : Splits;
-#if WINDOW && CHUNKED
-  s.begin = position - position % ${WINDOW}u;
-#elif WINDOW
-  s.begin = select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
-#else
-  s.begin = 0u;
-#endif
+  s.begin = first_of(position);
   s.end = position + 1u;
   let length = s.end - s.begin;
   s.each = 32u * ((length + ${32 * MOST_SPLITS - 1}u) / ${32 * MOST_SPLITS}u);
   s.count = (length + s.each - 1u) / s.each;
   return s;
+}
+// Where split i of a token is kept.
+fn place_of(s : Splits, i : u32) -> u32 {
+  return i;
 }
