@@ -6,18 +6,22 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:?"usage: scripts/run_tests_together.sh BUILD"}
 shards=2  # of a program: each opens its devices and compiles its kernels anew, and two keep two cores busy
+# Searches through a trained model on the CPU: a minute or two each under a sanitizer, and the same code as the case that stays
+# (layer_left_out). The users' tests have them all.
+left_out='-Doctor/Alone.*/k_v_swapped:Doctor/Alone.*/residual_after_norm:Doctor/Alone.*/rope_thetas_swapped'
+left_out+=':Doctor/Alone.*/rotary_rows_permuted:Doctor/Alone.*/qk_norm_offset:DoctorAlone.SaysThatTheLossTellsNothing*'
 
 run_shard() {
   local program=$1 shard=$2 log
   log="$program.$shard.log"
-  if GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 1500 "$program" >"$log" 2>&1; then return 0; fi
+  if GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 2400 "$program" --gtest_filter="$left_out" >"$log" 2>&1; then return 0; fi
   echo "FAILED: $program, shard $shard of $shards; $log ends:"
   grep -E '^\[  FAILED  \]|Failure$|ERROR: |runtime error: ' "$log" | sort -u | head -n 40
   tail -n 40 "$log"
   return 1
 }
 export -f run_shard
-export shards
+export shards left_out
 export LSAN_OPTIONS="suppressions=$PWD/tests/leaks.supp:print_suppressions=0"  # as tests/CMakeLists.txt sets it for ctest
 
 programs=("$build"/tests/*_tests)
