@@ -17,8 +17,8 @@ constexpr AttentionShape kNarrowShapes[] = {{32, 16, 4}, {16, 16, 2}, {8, 16, 2}
 
 // Workgroups of a step from which on its positions stay together: one for each of an H100's processors. With
 // fewer, each going through all positions before its tokens, the last ones keep the rest waiting. A prompt of
-// 512 on an H100, whole and in parts: Gemma 3 1B (128 workgroups) 39,600 and 40,400 tok/s, Qwen3 0.6B (256)
-// 52,600 and 51,200.
+// 512 on an H100, whole and in parts: Gemma 3 1B (128 workgroups) 39,600 and 40,000 tok/s, Qwen3 0.6B (256)
+// 51,400 and 49,400.
 constexpr std::uint32_t kEnoughWorkgroups = 132;
 // Positions of a part: two tiles of the widest cut, half of what the last tokens of a step of 512 see.
 constexpr std::uint32_t kPartPositions = 256;

@@ -7,6 +7,14 @@
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
+namespace {
+
+// How an attention of a prompt is cut into tiles, if it can be.
+std::optional<AttentionShape> tiles_of(const Limits& limits, const AttentionParams& a) {
+  return a.value_dim == 0 ? choose_attention_shape(limits, a.head_dim) : std::nullopt;
+}
+
+}  // namespace
 
 Status BatchBuilder::fused_norm(const BatchGroup& group, const Variant& variant, Dispatches& out) {
   const bool emit = variant.emit;
@@ -187,9 +195,7 @@ Status BatchBuilder::attention(const Variant& variant, const Buffer* scores, Dis
     add_half_attention(device(), call.values, *shape);
     return in_tiles("attention_half.wgsl", shape->tokens(), 1);
   }
-  std::optional<AttentionShape> shape = variant.runs && a.value_dim == 0
-                                            ? choose_attention_shape(limits, a.head_dim)
-                                            : std::optional<AttentionShape>();
+  std::optional<AttentionShape> shape = variant.runs ? tiles_of(limits, a) : std::nullopt;
   if (!shape) return add(std::move(call), Dispatch::Per::kToken, out);
   // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
@@ -232,8 +238,8 @@ void BatchBuilder::find_parted() {
     // Blocks are not moved with their rows.
     if (program_.late_.first == i + 1 || !read_as(context_, op.outputs[0]).blocks) continue;
     const auto& a = std::get<AttentionParams>(op.params);
-    const auto shape = choose_attention_shape(context_.device->limits(), a.head_dim);
-    program_.leaves_blocks_[i] = a.value_dim == 0 && shape && prompt_parts(op, shape->tokens);
+    const auto shape = tiles_of(context_.device->limits(), a);
+    program_.leaves_blocks_[i] = shape && prompt_parts(op, shape->tokens);
   }
 }
 
