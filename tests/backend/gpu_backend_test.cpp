@@ -164,19 +164,28 @@ TEST_P(GpuVariants, DoWithLittleWorkgroupMemory) {
   }
 }
 
+// Keys and values become halves, and so do the means that the parts of an attention leave; a model passes on
+// what that moves. Of gemma2's logits single ones move by 0.012 of the largest, as a machine's last bits have
+// it, and all together by 0.007: those are judged, by what a comparison allows
+// (diagnosis/compare/comparison.cpp).
 TEST_P(GpuVariants, KeepKeysAsHalves) {
-  BackendOptions options = usual();
-  options.kv_type = KvType::kF16;
-  BackendOptions on_cpu = options;
-  ASSERT_OK_AND_ASSIGN(const auto cpu,
-                       make_backend("cpu", fixture_->model.spec, fixture_->model.weights, on_cpu));
-  const auto backend = make(fixture_->model, options);
-  ASSERT_NE(backend, nullptr);
-  EXPECT_TRUE(backend->rounding() == Rounding::kHalfCache || backend->rounding() == Rounding::kHalf);
-  // Both round the same numbers; where those differ in the last bit, a half may come out next to the other.
-  EXPECT_LT(relative_error(run_in_pieces(*backend, sequence_, as_generated()),
-                           run_in_pieces(*cpu, sequence_, as_generated())),
-            10 * tolerance_of(GetParam()));
+  constexpr double kHalfCacheOverFloats = 20;
+  ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", fixture_->model.spec,
+                                                          fixture_->model.weights, {.context = kContext}));
+  const std::vector<float> expected = run_in_pieces(*reference, sequence_, as_generated());
+  const double size = rms_between(expected, std::vector<float>(expected.size()));
+  for (const char* name : {"gpu", "cpu"}) {
+    SCOPED_TRACE(name);
+    BackendOptions options = usual();
+    options.kv_type = KvType::kF16;
+    ASSERT_OK_AND_ASSIGN(const auto backend,
+                         make_backend(name, fixture_->model.spec, fixture_->model.weights, options));
+    EXPECT_TRUE(backend->rounding() == Rounding::kHalfCache || backend->rounding() == Rounding::kHalf);
+    const std::vector<float> got = run_in_pieces(*backend, sequence_, as_generated());
+    EXPECT_LT(rms_between(got, expected), kHalfCacheOverFloats * tolerance_of(GetParam()) * size);
+    // A cache of floats would come nearer than halves can.
+    EXPECT_GT(rms_between(got, expected), tolerance_of(GetParam()) * size);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, GpuVariants, ::testing::Values("phi3", "gemma2"),
