@@ -2,6 +2,7 @@
 // remembers.
 #include "backend/gpu/self_check.h"
 
+#include "backend/gpu/attention_shape.h"
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/token_check.h"
 #include "base/files.h"
@@ -158,6 +159,48 @@ Variant half_attention_variant(std::int64_t window) {
   return variant;
 }
 
+// For a tile of a prompt's tokens, in `parts` if that is not 0.
+Variant tiled_attention_variant(bool half, std::int64_t window, std::int64_t parts) {
+  Variant variant = attention_variant(half, window, window == 0, 600);
+  variant.file = "attention_tiled.wgsl";
+  for (const char* name : {"THREADS", "VALUE_DIM"}) variant.values.erase(name);
+  AttentionShape shape = attention_shapes().back();
+  shape.unrolled = false;  // takes a software adapter's compiler long
+  const auto cut = cut_attention(device(Mode::kUnchecked)->limits(), shape, 64);
+  EXPECT_TRUE(cut.has_value());
+  if (cut) add_attention_cut(variant.values, shape, *cut);
+  variant.values.merge(ShaderValues{{"COUNT", 0}});
+  variant.values["POSITIONS"] = 64;
+  variant.values["SLOTS"] = 128;
+  if (parts == 0) return variant;
+  variant.values.merge(ShaderValues{{"PARTED", 1}, {"PART", 96}, {"MOST_SPLITS", parts}});
+  for (const char* name : {"OUT_STRIDE", "OUT_OFFSET"}) variant.values.erase(name);
+  return variant;
+}
+
+// What puts the parts together.
+Variant combine_variant(bool half, std::int64_t window, bool blocks) {
+  Variant variant{"attention_combine.wgsl",
+                  {{"THREADS", 128},
+                   {"PARTS", 1},
+                   {"FLOATS", 1},
+                   {"BLOCKS", blocks ? 1 : 0},
+                   {"WIDTH", 192},
+                   {"DIM", 64},
+                   {"KV_HALF", half ? 1 : 0},
+                   {"WINDOW", window},
+                   {"CHUNKED", 0},
+                   {"SINKS", blocks ? 1 : 0},
+                   {"PARTED", 1},
+                   {"PART", 256},
+                   {"MOST_SPLITS", 4},
+                   {"POSITIONS", 5},
+                   {"OUT_STRIDE", 200},
+                   {"OUT_OFFSET", 4}}};
+  if (blocks) variant.values["UNITS_K"] = 4;
+  return variant;
+}
+
 // Experts' gates and ups (`in`), or their downs and sum.
 Variant experts_variant(DType type, bool in, bool eight_bits, bool shaped) {
   const WeightFormat format = format_of(type);
@@ -257,7 +300,13 @@ std::vector<Variant> some_variants() {
                                    row_norm_variant(1000, 3, true),
                                    attention_variant(true, 0, false, 4096),
                                    attention_variant(false, 32, true, 287),
-                                   attention_variant(true, 0, true, 5)};
+                                   attention_variant(true, 0, true, 5),
+                                   combine_variant(true, 0, true),
+                                   combine_variant(false, 512, false)};
+  for (const std::int64_t parts : {0, 3}) {
+    variants.push_back(tiled_attention_variant(true, 0, parts));
+    variants.push_back(tiled_attention_variant(false, 80, parts));
+  }
   if (device(Mode::kUnchecked)->features().f16) {
     for (const std::int64_t window : {0, 32}) variants.push_back(half_attention_variant(window));
   }
@@ -429,22 +478,55 @@ TEST(SelfCheck, NoticesWhatIsWrong) {
   }
 }
 
+TEST(SelfCheck, NoticesWhatIsWrongInAPromptsAttention) {
+  DOPPLER_NEEDS_ADAPTER();
+  const Variant whole = tiled_attention_variant(true, 0, 0),
+                of_window = tiled_attention_variant(false, 80, 0),
+                parts = tiled_attention_variant(true, 0, 3);
+  const char* tiled = "attention_tiled.wgsl";
+  for (const Variant& variant : {whole, of_window, parts}) {
+    expect_wrong_with(variant, tiled, "(at <= vec4u(to${r}))", "(at < vec4u(to${r}))");
+    expect_wrong_with(variant, tiled, "lane + ${e * LANES}u]", "lane]");
+    expect_wrong_with(variant, tiled, "sum${i}_${r} *= fade;", "");
+    expect_wrong_with(variant, tiled, "let next_base = select(base_at, ", "let next_base = select(first, ");
+  }
+  expect_wrong_with(of_window, "seen.wgsl", "position + 1u - ${WINDOW}u,", "position - ${WINDOW}u,");
+  expect_wrong_with(parts, tiled, "min(newest, part_begin(part + 1u) - 1u)", "newest");
+  expect_wrong_with(parts, tiled, "vec2f(most${r}, all)", "vec2f(most${r}, 1.0)");
+  expect_wrong_with(parts, tiled, "pack2x16float(mean.zw)", "pack2x16float(mean.xy)");
+  expect_wrong_with(parts, "prompt_parts.wgsl", "max(part, 1u) - 1u", "max(part, 2u) - 2u");
+  const Variant combined = combine_variant(true, 0, true);
+  expect_wrong_with(combined, "combined.wgsl", "fma(m${i}.y, w${i}, total)", "total + w${i}");
+  expect_wrong_with(combined, "combined.wgsl", "most = sinks[head", "most = sinks[0u * head");
+  expect_wrong_with(combined, "prompt_parts.wgsl", "part_of(position) + 1u - first)",
+                    "part_of(position) - first)");
+  expect_wrong_with(combined, "attention_combine.wgsl", "out8[token * ${UNITS_K * 16}u + v]", "out8[v]");
+  expect_wrong_with(combined, "quantise_block.wgsl", "round(v * inverse)", "trunc(v * inverse)");
+  expect_wrong_with(combine_variant(false, 512, false), "prompt_parts.wgsl",
+                    "(s.first + i) % ${MOST_SPLITS}u", "i");
+}
+
 TEST(SelfCheck, TakesTheNextVariantAndSaysWhy) {
   DOPPLER_NEEDS_ADAPTER();
   Device& d = *device(Mode::kUnchecked);
   if (!d.features().subgroups) GTEST_SKIP() << "the adapter has no subgroups to get wrong";
-  const Broken broken("reduce.wgsl", "v += subgroupShuffleXor(v, ${1 << k}u);", "v += v;");
-  SelfCheck check(d, {});
-  const Variant variant = norm_variant(640);
-  ASSERT_OK_AND_ASSIGN(const auto kernel, check.check(nullptr, variant.file, variant.values));
-  EXPECT_NE(kernel->label().find("SUBGROUPS=0"), std::string::npos) << kernel->label();
-  ASSERT_EQ(check.refusals().size(), 1u);
-  EXPECT_NE(check.refusals()[0].find("computes the kernel norm.wgsl BIAS=0 DIM=640"), std::string::npos);
-  EXPECT_NE(check.refusals()[0].find("should be"), std::string::npos);
-  EXPECT_EQ(check.runs(), 2u);
-  const Variant alone[] = {variant};
-  EXPECT_ERROR(check.choose(alone), "norm.wgsl BIAS=0 DIM=640", "No other variant of it is left",
-               "--backend cpu");
+  for (const auto& [variant, file, from, to] :
+       {std::tuple(norm_variant(640), "reduce.wgsl", "v += subgroupShuffleXor(v, ${1 << k}u);", "v += v;"),
+        std::tuple(combine_variant(true, 0, true), "quantise_vec.wgsl",
+                   "most = max(most, subgroupShuffleXor(most, 4u));", "")}) {
+    if (d.features().subgroup_size < 8 && variant.file != "norm.wgsl") continue;  // quantised without them
+    const Broken broken(file, from, to);
+    SelfCheck check(d, {});
+    ASSERT_OK_AND_ASSIGN(const auto kernel, check.check(nullptr, variant.file, variant.values));
+    EXPECT_NE(kernel->label().find("SUBGROUPS=0"), std::string::npos) << kernel->label();
+    ASSERT_EQ(check.refusals().size(), 1u);
+    EXPECT_NE(check.refusals()[0].find("computes the kernel " + variant.name()), std::string::npos);
+    EXPECT_NE(check.refusals()[0].find("should be"), std::string::npos);
+    EXPECT_EQ(check.runs(), 2u);
+    const Variant alone[] = {variant};
+    EXPECT_ERROR(check.choose(alone), variant.name().c_str(), "No other variant of it is left",
+                 "--backend cpu");
+  }
 }
 
 // Kernels of a program are declared, then compiled and checked together; of those the wrong one is replaced
@@ -597,6 +679,50 @@ TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
   expect_refused("head.wgsl", "best_row = ${ROW0}u + row;", "best_row = ${ROW0}u + row + 1u;",
                  "does not choose the likeliest token");
   unsetenv("XDG_CACHE_HOME");
+}
+
+// Of the ways in which a prompt attends the first is broken, then the first two: the next one runs, the
+// product behind quantises for itself where nobody leaves it blocks, and a line says so.
+TEST(SelfCheck, TakesTheNextWayToAttendWhereTheFirstAreWrong) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(const Model model,
+                       load_model(doppler::testing::data_path("gguf/gemma3_k288.Q4_0.gguf")));
+  BackendOptions options{.threads = 2, .context = 64, .slots = 1, .max_step_tokens = 48};
+  options.gpu_setup.tune = false;
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < 44; ++i)
+    ids.push_back((i * i + 7 * i) % static_cast<std::int32_t>(model.spec.vocab_size));
+  struct Seen {
+    std::vector<float> logits;
+    std::vector<Fallback> fallbacks;
+  };
+  const auto look = [&]() -> Result<Seen> {
+    const TempDir folder;  // where nobody knows what has passed
+    setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+    DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
+    Seen seen{.logits = doppler::testing::run_in_pieces(*backend, ids, {40, 1}),
+              .fallbacks = backend->fallbacks()};
+    unsetenv("XDG_CACHE_HOME");
+    return seen;
+  };
+  ASSERT_OK_AND_ASSIGN(const Seen whole, look());
+  const auto expect_without = [&](const char* kernel, const char* file, const char* from, const char* to) {
+    SCOPED_TRACE(kernel);
+    const Broken broken(file, from, to);
+    ASSERT_OK_AND_ASSIGN(const Seen other, look());
+    // Other orders of sums, where a last bit decides between two codes of an activation.
+    EXPECT_LT(doppler::testing::relative_error(other.logits, whole.logits), 0.02);
+    EXPECT_GT(other.fallbacks.size(), whole.fallbacks.size());
+    EXPECT_TRUE(std::ranges::any_of(other.fallbacks, [&](const Fallback& told) {
+      return told.why.find(fmt::format("computes the kernel {} ", kernel)) != std::string::npos;
+    }));
+  };
+  expect_without("attention_combine.wgsl", "prompt_parts.wgsl", "part_of(position) + 1u - first)",
+                 "part_of(position) - first)");
+  expect_without("attention_tiled.wgsl", "attention_tiled.wgsl", "vec2f(most${r}, all)",
+                 "vec2f(most${r}, 1.0)");
+  expect_without("attention_tiled.wgsl", "attention_tiled.wgsl", "(at <= vec4u(to${r}))",
+                 "(at < vec4u(to${r}))");
 }
 
 // The shape that looks best is broken, the others are not.

@@ -175,45 +175,68 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
 Status BatchBuilder::attention(const Variant& variant, const Buffer* scores, Dispatches& out) {
   const Op& op = op_at(variant.op);
   const auto& a = std::get<AttentionParams>(op.params);
-  DOPPLER_ASSIGN(KernelCall call,
+  DOPPLER_ASSIGN(const KernelCall alone,
                  attention_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0]), scores));
   const Limits& limits = device().limits();
-  const auto in_tiles = [&](std::string_view file, std::uint32_t tokens, std::uint32_t z) -> Status {
-    call.values.erase("THREADS");  // follow from the cut
-    call.values.erase("VALUE_DIM");
-    call.values["COUNT"] = StepLayout::kCount;
-    DOPPLER_ASSIGN(Dispatch made, make(file, call.values, call.buffers, call.x, Dispatch::Per::kToken));
-    made.rows_each = tokens;
-    made.z = z;
-    out.push_back(std::move(made));
-    return {};
-  };
+  KernelCall call = alone;
+  call.values.erase("THREADS");  // follow from the cut
+  call.values.erase("VALUE_DIM");
+  call.values["COUNT"] = StepLayout::kCount;
   if (variant.halves) {
     const std::uint32_t tokens = std::min(variant.rows, context_.layout.tokens);
     const auto shape = choose_half_attention(limits, a, tokens);
     if (!shape) return fail(ErrorCode::kInternal, "There is no cut of an attention for tensor cores.");
+    call.file = "attention_half.wgsl";
     add_half_attention(device(), call.values, *shape);
-    return in_tiles("attention_half.wgsl", shape->tokens(), 1);
+    return add_tiles(call, shape->tokens(), 1, out);
   }
   std::optional<AttentionShape> shape = variant.runs ? tiles_of(limits, a) : std::nullopt;
-  if (!shape) return add(std::move(call), Dispatch::Per::kToken, out);
+  if (!shape) return add(alone, Dispatch::Per::kToken, out);
   // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
+  call.file = "attention_tiled.wgsl";
   add_attention_cut(call.values, *shape, *cut_attention(limits, *shape, a.head_dim));
-  const std::optional<PromptParts> parts = prompt_parts(op, shape->tokens);
-  if (!parts) return in_tiles("attention_tiled.wgsl", shape->tokens, 1);
-  DOPPLER_TRY(make_room_for_splits(a, context_.layout.tokens, parts->places));
+  // A driver may compute a kernel wrongly; then the next simpler way.
+  const std::size_t before = out.size();
+  if (const auto parts = prompt_parts(op, shape->tokens)) {
+    Status parted = attention_in_parts(variant, call, *parts, shape->tokens, scores, out);
+    if (parted || parted.error().code != ErrorCode::kUnsupported) return parted;
+    out.resize(before);
+    program_.leaves_blocks_[variant.op] = false;
+  }
+  Status whole = add_tiles(call, shape->tokens, 1, out);
+  if (whole || whole.error().code != ErrorCode::kUnsupported) return whole;
+  return add(alone, Dispatch::Per::kToken, out);
+}
+
+// A kernel whose workgroups take so many tokens each, and `z` of them the same ones.
+Status BatchBuilder::add_tiles(const KernelCall& call, std::uint32_t tokens, std::uint32_t z,
+                               Dispatches& out) {
+  DOPPLER_ASSIGN(Dispatch made, make(call.file, call.values, call.buffers, call.x, Dispatch::Per::kToken));
+  made.rows_each = tokens;
+  made.z = z;
+  out.push_back(std::move(made));
+  return {};
+}
+
+// An attention in tiles of tokens, whose positions are dealt out to workgroups, and what puts their results
+// together.
+Status BatchBuilder::attention_in_parts(const Variant& variant, KernelCall call, const PromptParts& parts,
+                                        std::uint32_t tokens, const Buffer* scores, Dispatches& out) {
+  const Op& op = op_at(variant.op);
+  DOPPLER_TRY(
+      make_room_for_splits(std::get<AttentionParams>(op.params), context_.layout.tokens, parts.places));
   for (const char* name : {"OUT_STRIDE", "OUT_OFFSET"}) call.values.erase(name);
   call.values["SINKS"] = 0;  // count when the parts are put together
   std::erase_if(call.buffers,
                 [](const Bound& bound) { return bound.name == "out" || bound.name == "sinks"; });
   call.values["PARTED"] = 1;
-  call.values["PART"] = parts->part;
-  call.values["MOST_SPLITS"] = parts->places;
+  call.values["PART"] = parts.part;
+  call.values["MOST_SPLITS"] = parts.places;
   call.buffers.push_back({"parts", program_.split_parts_});
   call.buffers.push_back({"marks", program_.split_marks_});
-  DOPPLER_TRY(in_tiles("attention_tiled.wgsl", shape->tokens, parts->places));
-  return scores != nullptr ? Status() : combine(op, &*parts, true, program_.leaves_blocks_[variant.op], out);
+  DOPPLER_TRY(add_tiles(call, tokens, parts.places, out));
+  return scores != nullptr ? Status() : combine(op, &parts, true, program_.leaves_blocks_[variant.op], out);
 }
 
 // The parts in which an attention of a prompt takes its positions, if it does.

@@ -293,6 +293,8 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
   std::string key = key_of(file, values);
   const auto found = kernels_.find(key);
   if (found != kernels_.end()) return found->second;
+  const auto refused = refused_.find(key);
+  if (refused != refused_.end()) return std::unexpected(refused->second);
   if (deferred_ && !unchecked_.contains(key)) {
     auto waiting = deferred_->find(key);
     if (waiting == deferred_->end()) {
@@ -305,7 +307,12 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
   unchecked_.erase(key);
   if (check_) {
     const Stopwatch checking(device_.loading.checking);
-    DOPPLER_ASSIGN(kernel, check_(std::move(kernel), file, values));
+    auto checked = check_(std::move(kernel), file, values);
+    if (!checked) {
+      if (checked.error().code == ErrorCode::kUnsupported) refused_.emplace(std::move(key), checked.error());
+      return std::unexpected(std::move(checked).error());
+    }
+    kernel = *std::move(checked);
   }
   kernels_.emplace(std::move(key), kernel);
   return kernel;
@@ -336,7 +343,8 @@ Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& p
   const auto add = [&](std::span<const KernelSource> added) -> Status {
     for (const KernelSource& source : added) {
       std::string key = key_of(source.file, source.values);
-      if (kernels_.contains(key) || unchecked_.contains(key) || !keys.insert(key).second) continue;
+      if (kernels_.contains(key) || unchecked_.contains(key) || refused_.contains(key)) continue;
+      if (!keys.insert(key).second) continue;
       auto kernel = Kernel::declare(device_, source.file, source.values);
       if (!kernel && kernel.error().code == ErrorCode::kUnsupported) continue;  // told to who asks for it
       if (!kernel) return std::unexpected(std::move(kernel).error());

@@ -147,6 +147,7 @@ class KernelCache {
   using Kernels = std::map<std::string, std::shared_ptr<const Kernel>, std::less<>>;
   Sources expected_;
   Kernels kernels_, unchecked_;
+  std::map<std::string, Error, std::less<>> refused_;  // by the check, which left no other variant
 };
 
 }  // namespace doppler::gpu

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "backend/gpu/self_check_inputs.h"
 #include "backend/gpu/split_attention.h"
 #include "base/json.h"
 
@@ -15,9 +16,16 @@ namespace {
 // The same kernel for devices without subgroups; nothing where its text or its shape needs them.
 std::optional<Variant> without_subgroups(const Device& device, std::string_view file,
                                          const ShaderValues& values) {
-  static constexpr std::string_view kAble[] = {"norm.wgsl", "attention.wgsl", "gemv.wgsl", "head.wgsl",
-                                               "attention_decode.wgsl"};
+  static constexpr std::string_view kAble[] = {"norm.wgsl",
+                                               "attention.wgsl",
+                                               "attention_tiled.wgsl",
+                                               "attention_combine.wgsl",
+                                               "gemv.wgsl",
+                                               "attention_decode.wgsl",
+                                               "head.wgsl"};
   if (std::ranges::find(kAble, file) == std::end(kAble)) return std::nullopt;
+  // Only blocks are made by subgroups.
+  if (file == "attention_combine.wgsl" && Values(values)["BLOCKS"] == 0) return std::nullopt;
   // Workgroups are whole subgroups, and so have whole teams only if these are no larger.
   if (file == "attention_decode.wgsl" && device.features().subgroup_size < kTeamThreads) return std::nullopt;
   Variant variant{std::string(file), values};

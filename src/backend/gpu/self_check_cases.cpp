@@ -13,10 +13,7 @@
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/self_check_inputs.h"
 #include "backend/gpu/shader_values.h"
-#include "backend/gpu/split_attention.h"
 #include "base/float16.h"
-#include "model/activation.h"
-#include "model/alibi.h"
 
 namespace doppler::gpu {
 Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
@@ -52,9 +49,6 @@ Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
 }
 
 namespace {
-
-// Bytes of cache of a check.
-constexpr std::uint64_t kMostCacheBytes = 4 << 20;
 
 Case norm_case(const Values& v) {
   const std::size_t dim = v["DIM"], x_stride = v["X_STRIDE"], out_stride = v["OUT_STRIDE"];
@@ -166,47 +160,6 @@ Activations normed_activations(const Values& v, Sequence& sequence, Case& c) {
   const double factor = inverse_root(h, v.number("EPS_BITS"));
   for (std::size_t i = 0; i < width; ++i) h[i] *= factor * weights[i];
   return left_by_prologue(v, std::move(h));
-}
-
-// combine_prologue.wgsl: the parts of a split attention, put together.
-Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
-  const std::size_t width = v["WIDTH"], dim = v["DIM"], heads = width / dim, most = v["MOST_SPLITS"];
-  const std::size_t position = 1000, window = v["WINDOW"];
-  const AttentionParams seen{.window = static_cast<std::uint32_t>(window), .chunked = v["CHUNKED"] != 0};
-  const std::size_t length = position + 1 - seen.first_seen(position);
-  const std::size_t each = kSplitPositions * ceil_div(length, kSplitPositions * most);
-  const std::size_t count = ceil_div(length, each);
-  std::vector<float> parts = sequence.numbers(heads * most * dim);
-  std::vector<float> marks = sequence.numbers(heads * most * 2);
-  for (std::size_t i = 1; i < marks.size(); i += 2) marks[i] = std::abs(marks[i]) + 1;
-  if (v["KV_HALF"] != 0) {
-    std::vector<std::uint32_t>& words = c.inputs["parts"];
-    words.resize(parts.size() / 2);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      const std::uint16_t half = f32_to_f16(parts[i]);
-      words[i / 2] |= std::uint32_t{half} << (16 * (i % 2));
-      parts[i] = f16_to_f32(half);
-    }
-  } else {
-    c.input("parts", parts);
-  }
-  c.input("marks", marks);
-  const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? heads : 0);
-  if (!sinks.empty()) c.input("sinks", sinks);
-  c.inputs["step"].assign(v["POSITIONS"] + 1, 0);
-  c.inputs["step"].back() = static_cast<std::uint32_t>(position);
-  std::vector<double> x(width);
-  for (std::size_t i = 0; i < width; ++i) {
-    const std::size_t head = i / dim;
-    double total = sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[head])), sum = 0;
-    for (std::size_t split = head * most; split < head * most + count; ++split) {
-      const double weight = marks[2 * split + 1] * std::exp(static_cast<double>(marks[2 * split]));
-      total += weight;
-      sum += parts[split * dim + i % dim] * weight;
-    }
-    x[i] = sum / total;
-  }
-  return left_by_prologue(v, std::move(x));
 }
 
 Case gemv_case(const Values& v) {
@@ -432,114 +385,6 @@ Case gemm_half_case(const Values& v) {
   return c;
 }
 
-// alibi.wgsl, as model/alibi.h has it.
-double alibi_of(const Values& v, std::size_t head, std::size_t key, std::size_t position) {
-  if (v["ALIBI"] == 0) return 0;
-  const AlibiSpec alibi = {.max_bias = v.number("ALIBI_STEP_BITS") * static_cast<double>(v["ALIBI_HEADS"]),
-                           .scale = v.number("ALIBI_SCALE_BITS"),
-                           .rounded = v["ALIBI_ROUNDED"] != 0};
-  const double slope = alibi_slopes(alibi, static_cast<std::uint32_t>(v["HEADS"]))[head];
-  return alibi_bias(alibi, slope, key, position);
-}
-
-// For one token; of attention_half.wgsl for a workgroup's, all but one of them.
-Case attention_case(const Values& v) {
-  const bool in_tiles = v["RT"] != 0;
-  const std::size_t dim = v["DIM"], capacity = v["CAPACITY"], kv_heads = v["KV_HEADS"],
-                    all_heads = v["HEADS"], value_dim = in_tiles ? dim : v["VALUE_DIM"];
-  const bool half = v["KV_HALF"] != 0;
-  const std::size_t head_bytes = capacity * dim * (half ? 2 : 4);
-  // Heads of a cache that is too large: those of its first ones.
-  const std::size_t fit =
-      std::clamp<std::size_t>(kMostCacheBytes / std::max<std::size_t>(head_bytes, 1), 1, kv_heads);
-  const std::size_t heads = all_heads / kv_heads * fit;
-  // Two tiles of positions and a bit, if the cache holds them; beyond its window if it has one.
-  const bool paged = v["PAGE_TABLE"] != 0;
-  const std::size_t most = paged ? capacity * v["PAGE_ROW"] : capacity;
-  const std::size_t tile = in_tiles ? 64 : v["THREADS"];
-  const std::size_t end = std::min<std::size_t>(most, 2 * tile + 3);
-  const std::size_t tokens = in_tiles ? std::min<std::size_t>(end, 16 * v["RT"] - 1) : 1;
-  // The pages in which positions lie come in the wrong order.
-  const std::size_t blocks = paged ? (end + capacity - 1) / capacity : 1;
-  const auto row_of = [&](std::size_t head, std::size_t p) {
-    const std::size_t block = blocks - 1 - p / capacity;
-    return (block * kv_heads + head) * capacity + p % capacity;
-  };
-  const AttentionParams seen{.window = static_cast<std::uint32_t>(v["WINDOW"]), .chunked = v["CHUNKED"] != 0};
-  Sequence sequence;
-  Case c;
-  const std::size_t rows = paged            ? blocks * kv_heads * capacity
-                           : fit < kv_heads ? (fit - 1) * capacity + end
-                                            : fit * capacity;
-  // Numbers where the positions lie, zeros in the rest of the ring.
-  std::vector<float> keys(rows * dim), values(rows * dim);
-  for (std::size_t head = 0; head < fit; ++head) {
-    for (std::size_t n = 0; n < end * dim; ++n) {
-      const std::size_t i = row_of(head, n / dim) * dim + n % dim;
-      keys[i] = sequence.number(), values[i] = sequence.number();
-      if (half) keys[i] = f16_to_f32(f32_to_f16(keys[i])), values[i] = f16_to_f32(f32_to_f16(values[i]));
-    }
-  }
-  const auto store = [&](const std::string& name, const std::vector<float>& numbers) {
-    if (!half) return c.input(name, numbers);
-    std::vector<std::uint32_t>& words = c.inputs[name];
-    words.resize(numbers.size() / 2);
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      if (numbers[2 * i] != 0 || numbers[2 * i + 1] != 0)
-        words[i] = f32_to_f16(numbers[2 * i]) | std::uint32_t{f32_to_f16(numbers[2 * i + 1])} << 16;
-    }
-  };
-  store("keys", keys), store("values", values);
-  const std::size_t q_stride = v["Q_STRIDE"], out_stride = v["OUT_STRIDE"];
-  const std::vector<float> q = sequence.numbers(v["Q_OFFSET"] + (tokens - 1) * q_stride + all_heads * dim);
-  c.input("q", q);
-  const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? all_heads : 0);
-  if (!sinks.empty()) c.input("sinks", sinks);
-  std::vector<std::uint32_t> step(
-      std::max({v["SLOTS"] + tokens - 1, v["POSITIONS"] + tokens - 1, v["PAGE_TABLE"] + blocks}) + 1, 0);
-  for (std::size_t t = 0; t < tokens; ++t)
-    step[v["POSITIONS"] + t] = static_cast<std::uint32_t>(end - tokens + t);
-  for (std::size_t i = 0; paged && i < blocks; ++i)
-    step[v["PAGE_TABLE"] + i] = static_cast<std::uint32_t>(blocks - 1 - i);
-  step[2] = std::max(step[2], static_cast<std::uint32_t>(end));
-  if (in_tiles) step[v["COUNT"]] = static_cast<std::uint32_t>(tokens);
-  c.inputs["step"] = step;
-  c.outputs["out"] = v["OUT_OFFSET"] + (tokens - 1) * out_stride + all_heads * value_dim;
-  c.groups = {static_cast<std::uint32_t>(heads), 1, 1};
-  // Of a group's tokens a prime apart.
-  for (std::size_t n = 0; n < tokens * heads; n += tokens > 1 ? 7 : 1) {
-    const std::size_t t = n / heads, h = n % heads, head = h / (all_heads / kv_heads);
-    const std::size_t position = end - tokens + t, begin = seen.first_seen(position);
-    std::vector<double> shares;
-    double total = sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[h])), largest_squares = 0;
-    for (std::size_t p = begin; p <= position; ++p) {
-      double score = 0, squares = 0;
-      for (std::size_t d = 0; d < dim; ++d) {
-        const double product = static_cast<double>(q[v["Q_OFFSET"] + t * q_stride + h * dim + d]) *
-                               keys[row_of(head, p) * dim + d];
-        score += product, squares += product * product;
-      }
-      largest_squares = std::max(largest_squares, squares);
-      score *= v.number("SCALE_BITS");
-      if (v["SOFTCAP"] != 0) score = v.number("SOFTCAP_BITS") * std::tanh(score / v.number("SOFTCAP_BITS"));
-      score += alibi_of(v, h, p, position);
-      shares.push_back(std::exp(score));
-      total += shares.back();
-    }
-    // Values are at most one; a position left out is a share of 1/300 or so. Halves round a query's values,
-    // and with them a score, and a share by one in 2^11 each.
-    const double halves_allow = (8 * v.number("SCALE_BITS") * std::sqrt(largest_squares) + 1) / 2048;
-    for (std::size_t d = 0; d < value_dim; ++d) {
-      double sum = 0;
-      for (std::size_t p = begin; p <= position; ++p)
-        sum += shares[p - begin] / total * values[row_of(head, p) * dim + d];
-      c.expected.push_back(
-          {v["OUT_OFFSET"] + t * out_stride + h * value_dim + d, sum, in_tiles ? halves_allow : 3e-5});
-    }
-  }
-  return c;
-}
-
 // Variants that store values for taps only are run when a tap asks for them.
 bool covers_gemv(const Values& v) {
   const WeightFormat format{static_cast<CodeForm>(v["FORM"]), static_cast<ScaleForm>(v["SCALES"])};
@@ -577,6 +422,10 @@ constexpr CheckedKernel kChecked[] = {
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},
     {"attention_half.wgsl", [](const Values& v) { return v["EMIT_SCORES"] == 0; }, attention_case},
+    {"attention_tiled.wgsl", [](const Values& v) { return v["BQ"] != 0 && v["EMIT_SCORES"] == 0; },
+     attention_case},
+    // Where it puts splits of single tokens together, token_check has it.
+    {"attention_combine.wgsl", [](const Values& v) { return v["PARTED"] != 0; }, combine_case},
     {"expert_in.wgsl", covers_experts, expert_in_case},
     {"expert_out.wgsl", covers_experts, expert_out_case},
     {"route.wgsl", [](const Values& v) { return v["EXPERTS"] != 0; }, route_case},
@@ -617,6 +466,10 @@ Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, co
       std::memcpy(&scale, &results.find("outs")->second[e.at / 32 * 8], 4);
       got = scale * static_cast<float>(static_cast<std::int8_t>(bytes[e.at]));
       allowed += 0.51 * std::abs(scale);
+    } else if (c.half_parts && std::string_view(e.output) == "parts") {
+      std::uint16_t half = 0;
+      std::memcpy(&half, &bytes[e.at * 2], 2);
+      got = f16_to_f32(half);
     } else {
       std::memcpy(&got, &bytes[e.at * 4], 4);
     }

@@ -73,11 +73,12 @@ struct Case {
   std::map<std::string, std::size_t> outputs;                // words
   Workgroups groups;
   struct Expected {
-    std::uint64_t at;  // word of the output, or value of a quantised one
+    std::uint64_t at;  // word of the output, or value of a quantised one or of one in halves
     double value, allowed;
     const char* output = "out";
   };
   std::vector<Expected> expected;
+  bool half_parts = false;  // the output `parts` is in f16, two in a word
 
   void input(const std::string& name, std::span<const float> values) {
     std::vector<std::uint32_t>& words = inputs[name];
@@ -265,5 +266,9 @@ Case route_case(const Values& v);
 // self_check_columns.cpp: as long as gate and up are not too much to upload.
 bool covers_columns(const Values& v);
 Case columns_case(const Values& v);
+// self_check_attention.cpp; and combine_prologue.wgsl: the parts of a split attention, put together.
+Case attention_case(const Values& v);
+Case combine_case(const Values& v);
+Activations combined_activations(const Values& v, Sequence& sequence, Case& c);
 
 }  // namespace doppler::gpu
