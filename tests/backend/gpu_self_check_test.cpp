@@ -178,6 +178,44 @@ Variant tiled_attention_variant(bool half, std::int64_t window, std::int64_t par
   return variant;
 }
 
+// For the newest tokens of several sequences (`many`) or of one.
+Variant decode_attention_variant(bool half, bool many, bool paged, std::int64_t window) {
+  Variant variant{"attention_decode.wgsl",
+                  {{"LP", 8},
+                   {"PG", 16},
+                   {"ROUNDS", 2},
+                   {"HEADS_EACH", 2},
+                   {"AT_ONCE", 1},
+                   {"KV_HALF", half ? 1 : 0},
+                   {"DIM", 64},
+                   {"HEADS", 8},
+                   {"KV_HEADS", 2},
+                   {"CAPACITY", paged ? 32 : 160},
+                   {"WINDOW", window},
+                   {"CHUNKED", 0},
+                   {"SCALE_BITS", bits_of(0.125)},
+                   {"SOFTCAP", window != 0 ? 1 : 0},
+                   {"ALIBI", 0},
+                   {"MOST_SPLITS", 16},
+                   {"MANY", many ? 1 : 0},
+                   {"Q_OFFSET", 4},
+                   {"K_OFFSET", 516},
+                   {"V_OFFSET", 644},
+                   {"PAIRS", half ? 32 : 14},
+                   {"HIGH_ROWS", 4},
+                   {"INTERLEAVED", half ? 0 : 1},
+                   {"QK_NORM", half ? 1 : 0},
+                   {"EMIT_ROPE", 0},
+                   {"EMIT_NORM", 0},
+                   {"SLOTS", 12},
+                   {"POSITIONS", 8}}};
+  if (window != 0) variant.values["SOFTCAP_BITS"] = bits_of(1.5);
+  if (half) variant.values["EPS_BITS"] = bits_of(1e-6);
+  if (many) variant.values.merge(ShaderValues{{"QKV_STRIDE", 800}, {"WORKGROUPS", 2}});
+  if (paged) variant.values.merge(ShaderValues{{"PAGE_TABLE", 16}, {"PAGE_ROW", 5}});
+  return variant;
+}
+
 // What puts the parts together.
 Variant combine_variant(bool half, std::int64_t window, bool blocks) {
   Variant variant{"attention_combine.wgsl",
@@ -302,7 +340,10 @@ std::vector<Variant> some_variants() {
                                    attention_variant(false, 32, true, 287),
                                    attention_variant(true, 0, true, 5),
                                    combine_variant(true, 0, true),
-                                   combine_variant(false, 512, false)};
+                                   combine_variant(false, 512, false),
+                                   decode_attention_variant(true, true, true, 0),
+                                   decode_attention_variant(true, false, false, 80),
+                                   decode_attention_variant(false, true, false, 48)};
   for (const std::int64_t parts : {0, 3}) {
     variants.push_back(tiled_attention_variant(true, 0, parts));
     variants.push_back(tiled_attention_variant(false, 80, parts));
@@ -506,6 +547,38 @@ TEST(SelfCheck, NoticesWhatIsWrongInAPromptsAttention) {
                     "(s.first + i) % ${MOST_SPLITS}u", "i");
 }
 
+TEST(SelfCheck, NoticesWhatIsWrongInAnAttentionOfNewestTokens) {
+  DOPPLER_NEEDS_ADAPTER();
+  const char* file = "attention_decode.wgsl";
+  const Variant several = decode_attention_variant(true, true, true, 0),
+                alone = decode_attention_variant(true, false, false, 80),
+                floats = decode_attention_variant(false, true, false, 48);
+  for (const Variant& variant : {several, alone, floats}) {
+    expect_wrong_with(variant, file, "let seen${r} = p${r} < end;", "let seen${r} = p${r} + 1u < end;");
+    expect_wrong_with(variant, file, "let fresh${r} = p${r} >= position;",
+                      "let fresh${r} = p${r} > position;");
+    expect_wrong_with(variant, file, "fma(own${g}.y, fade, shares)", "shares + own${g}.y * 0.5");
+    expect_wrong_with(variant, file, "let to = cache_row(slot, kv_head, position) * ${K_VECS}u;",
+                      "let to = cache_row(slot, kv_head, position - 1u) * ${K_VECS}u;");
+    expect_wrong_with(variant, "splits.wgsl", "s.end = position + 1u;", "s.end = position;");
+  }
+  expect_wrong_with(several, file, "let from_x = token * ${QKV_STRIDE / 4}u",
+                    "let from_x = token * ${QKV_STRIDE / 4}u + 1u");
+  expect_wrong_with(several, file, "first = later;", "");
+  expect_wrong_with(several, file, "x${e} * w${e} * factor", "x${e} * factor");
+  expect_wrong_with(several, file, "select(s, -s, is_first)", "s");
+  expect_wrong_with(several, "kv.wgsl", "slot * ${PAGE_ROW}u + ", "0u * slot * ${PAGE_ROW}u + ");
+  expect_wrong_with(floats, "rope_angle.wgsl", "return d ^ 1u", "return d");
+  Variant only_appends = floats, only_attends = several;
+  only_appends.values["ATTEND"] = only_attends.values["APPEND"] = 0;
+  for (const Variant& variant : {only_appends, only_attends}) {
+    ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(*device(Mode::kUnchecked), variant));
+    EXPECT_EQ(wrong, "") << variant.name();
+  }
+  expect_wrong_with(only_appends, file, "values[to + i] = sv[i];", "values[to + i] = sk[i];");
+  expect_wrong_with(only_attends, file, "pack2x16float(mean.zw)", "pack2x16float(mean.xy)");
+}
+
 TEST(SelfCheck, TakesTheNextVariantAndSaysWhy) {
   DOPPLER_NEEDS_ADAPTER();
   Device& d = *device(Mode::kUnchecked);
@@ -675,7 +748,8 @@ TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
     EXPECT_NE(reason.find("computes single tokens wrongly"), std::string::npos) << file << ": " << reason;
     EXPECT_NE(reason.find(said), std::string::npos) << file << ": " << reason;
   };
-  expect_refused("splits.wgsl", "s.end = position + 1u;", "s.end = position;", "gives the token");
+  expect_refused("head.wgsl", "      logits[${ROW0}u + row] = logit;",
+                 "      logits[${ROW0}u + row] = logit + f32(row & 1u);", "gives the token");
   expect_refused("head.wgsl", "best_row = ${ROW0}u + row;", "best_row = ${ROW0}u + row + 1u;",
                  "does not choose the likeliest token");
   unsetenv("XDG_CACHE_HOME");
@@ -723,6 +797,65 @@ TEST(SelfCheck, TakesTheNextWayToAttendWhereTheFirstAreWrong) {
                  "vec2f(most${r}, 1.0)");
   expect_without("attention_tiled.wgsl", "attention_tiled.wgsl", "(at <= vec4u(to${r}))",
                  "(at < vec4u(to${r}))");
+}
+
+// What newest tokens attend with is broken: the program for single tokens does without it, and so does a step
+// of several sequences, with the blocks that the product behind reads.
+TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(const Model model,
+                       load_model(doppler::testing::data_path("gguf/gemma3_k288.Q4_0.gguf")));
+  BackendOptions options{.threads = 2, .context = 64, .slots = 2, .max_step_tokens = 48};
+  options.gpu_setup.tune = false;
+  struct Seen {
+    std::vector<float> logits;  // of steps of two sequences, then of a single token
+    std::vector<Fallback> fallbacks;
+    std::size_t agree = 0;  // rows_that_agree()
+    bool continues = false, checks = false;
+  };
+  const auto look = [&]() -> Result<Seen> {
+    const TempDir folder;  // where nobody knows what has passed
+    setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+    auto made = make_backend("gpu", model.spec, model.weights, options);
+    unsetenv("XDG_CACHE_HOME");
+    DOPPLER_ASSIGN(const auto backend, std::move(made));
+    Seen seen{.checks = backend->continuer()->prepare_check(4, {}).has_value()};
+    for (std::int32_t i = 0; i < 12; ++i) {
+      StepInput two;
+      two.add(i * 31 % 97, i, 0, true);
+      two.add(i * 57 % 89, i, 1, true);
+      DOPPLER_ASSIGN(const auto logits, backend->step(two, nullptr));
+      seen.logits.insert(seen.logits.end(), logits.begin(), logits.end());
+    }
+    StepInput one;
+    one.add(5, 12, 1, true);
+    DOPPLER_ASSIGN(const auto logits, backend->step(one, nullptr));
+    seen.logits.insert(seen.logits.end(), logits.begin(), logits.end());
+    seen.fallbacks = backend->fallbacks();
+    seen.agree = backend->rows_that_agree();
+    seen.continues = backend->can_continue({});
+    return seen;
+  };
+  ASSERT_OK_AND_ASSIGN(const Seen whole, look());
+  EXPECT_TRUE(whole.continues && whole.checks);
+  EXPECT_GT(whole.agree, 1u);
+  for (const auto& [file, from, to, kernel] :
+       {std::tuple("splits.wgsl", "s.end = position + 1u;", "s.end = position;", "attention_decode.wgsl"),
+        std::tuple("attention_decode.wgsl", "let from_x = token * ${QKV_STRIDE / 4}u",
+                   "let from_x = token * ${QKV_STRIDE / 4}u + 1u", "attention_decode.wgsl"),
+        std::tuple("attention_combine.wgsl", "token * ${WIDTH / 4}u", "token", "attention_combine.wgsl")}) {
+    SCOPED_TRACE(to);
+    const Broken broken(file, from, to);
+    ASSERT_OK_AND_ASSIGN(const Seen other, look());
+    // Other orders of sums, where a last bit decides between two codes of an activation.
+    EXPECT_LT(doppler::testing::relative_error(other.logits, whole.logits), 0.02);
+    EXPECT_TRUE(other.continues);
+    EXPECT_EQ(other.agree, 1u);
+    EXPECT_FALSE(other.checks);  // guesses would be taken for what a single token does not choose
+    EXPECT_TRUE(std::ranges::any_of(other.fallbacks, [&](const Fallback& told) {
+      return told.why.find(fmt::format("computes the kernel {} ", kernel)) != std::string::npos;
+    }));
+  }
 }
 
 // The shape that looks best is broken, the others are not.

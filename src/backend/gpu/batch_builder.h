@@ -80,6 +80,8 @@ class BatchBuilder {
   Status heads_apart(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers,
                      Dispatches& out);
   Status attend_apart(const Variant& variant, Dispatches& out);
+  Status attend_in_splits(const Variant& variant, Dispatches& out);
+  bool makes_blocks_apart(std::size_t attention) const;
   Status combine_apart(const Variant& variant, Dispatches& out);
   // Room for what `splits` splits of so many tokens leave.
   Status make_room_for_splits(const AttentionParams& a, std::uint64_t tokens, std::uint64_t splits);

@@ -207,6 +207,7 @@ Status BatchBuilder::find_apart() {
 }
 
 bool BatchProgram::attends_apart(const Plan& plan) const {
+  if (apart_refused_) return false;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     if (plan.ops[i].kind == OpKind::kAttention && !attentions_.contains(i)) return false;
   }
@@ -250,6 +251,28 @@ Status BatchBuilder::heads_apart(const OpGroup& group, ShaderValues& values, std
 }
 
 Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
+  const std::size_t before = out.size();
+  Status apart = attend_in_splits(variant, out);
+  if (apart || apart.error().code != ErrorCode::kUnsupported) return apart;
+  // A driver may compute it wrongly: then op by op, with the blocks that the product behind reads.
+  program_.apart_refused_ = true;
+  out.resize(before);
+  for (std::size_t i = program_.attentions_.at(variant.op).first; i <= variant.op; ++i) {
+    DOPPLER_ASSIGN(Dispatches some, make(Variant{.op = i}));
+    std::ranges::move(some, std::back_inserter(out));
+  }
+  if (!makes_blocks_apart(variant.op)) return {};
+  const ValueView& x = view(op_at(variant.op).outputs[0]);
+  return add(quantise_kernel(x, ceil_div(x.width, kUnitValues), program_.x8_, program_.xs_),
+             Dispatch::Per::kToken, out);
+}
+
+// Whether the product behind an attention of several sequences reads 8-bit blocks.
+bool BatchBuilder::makes_blocks_apart(std::size_t attention) const {
+  return attention + 1 < context_.plan.ops.size() && program_.can_be_apart_[attention + 1];
+}
+
+Status BatchBuilder::attend_in_splits(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
   const auto& a = std::get<AttentionParams>(op.params);
   const OpGroup& group = program_.attentions_.at(variant.op);
@@ -306,7 +329,7 @@ Status BatchBuilder::make_room_for_splits(const AttentionParams& a, std::uint64_
 
 Status BatchBuilder::combine_apart(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
-  const bool blocks = variant.op + 1 < context_.plan.ops.size() && program_.can_be_apart_[variant.op + 1];
+  const bool blocks = makes_blocks_apart(variant.op);
   return combine(op, nullptr, read_as(context_, op.outputs[0]).floats || !blocks, blocks, out);
 }
 

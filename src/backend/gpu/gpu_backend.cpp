@@ -201,6 +201,12 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     Status prepared = checker_->prepare(tokens, sampling);
     remember_checks();  // of kernels made for it
     DOPPLER_TRY(prepared);
+    if (rows_that_agree() < tokens) {
+      return fail(ErrorCode::kUnsupported,
+                  "The GPU {} attends for several tokens otherwise than for one, because a kernel of several "
+                  "is refused.",
+                  context_.device->adapter().name);
+    }
     if (!can_guess(sampling, tokens - 1)) return {};
     if (!guesser_ || guesser_->rows() != tokens) {
       DOPPLER_ASSIGN(guesser_, GuessRunner::create(context_, static_cast<std::uint32_t>(tokens)));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,7 @@ class Values {
     const auto found = values_.find(name);
     return found == values_.end() ? 0 : static_cast<std::uint64_t>(found->second);
   }
+  bool has(std::string_view name) const { return values_.contains(name); }
   float number(std::string_view name) const {
     return std::bit_cast<float>(static_cast<std::uint32_t>((*this)[name]));
   }
@@ -78,7 +80,8 @@ struct Case {
     const char* output = "out";
   };
   std::vector<Expected> expected;
-  bool half_parts = false;  // the output `parts` is in f16, two in a word
+  std::set<std::string_view> written;  // inputs that the kernel writes, too
+  std::set<std::string_view> halves;   // outputs that are in f16, two in a word
 
   void input(const std::string& name, std::span<const float> values) {
     std::vector<std::uint32_t>& words = inputs[name];
@@ -268,6 +271,7 @@ bool covers_columns(const Values& v);
 Case columns_case(const Values& v);
 // self_check_attention.cpp; and combine_prologue.wgsl: the parts of a split attention, put together.
 Case attention_case(const Values& v);
+Case decode_attention_case(const Values& v);
 Case combine_case(const Values& v);
 Activations combined_activations(const Values& v, Sequence& sequence, Case& c);
 
