@@ -216,6 +216,64 @@ Variant decode_attention_variant(bool half, bool many, bool paged, std::int64_t 
   return variant;
 }
 
+// What turns a step's heads and writes them to the cache.
+Variant rope_variant(bool half, bool norm, bool paged) {
+  Variant variant{"rope_append.wgsl",
+                  {{"TPH", 32},
+                   {"HPW", norm ? 1 : 4},
+                   {"HEADS", 6},
+                   {"KV_HEADS", 2},
+                   {"DIM", 80},
+                   {"CAPACITY", paged ? 32 : 400},
+                   {"KV_HALF", half ? 1 : 0},
+                   {"PAIRS", half ? 40 : 12},
+                   {"HIGH_ROWS", 4},
+                   {"INTERLEAVED", half ? 0 : 1},
+                   {"NORM", norm ? 1 : 0},
+                   {"EMIT", 0},
+                   {"QKV_STRIDE", 900},
+                   {"Q_OFFSET", 2},
+                   {"K_OFFSET", 500},
+                   {"V_OFFSET", 700},
+                   {"Q_OUT_STRIDE", 500},
+                   {"Q_OUT_OFFSET", 6},
+                   {"SLOTS", 12},
+                   {"POSITIONS", 8}}};
+  if (norm) variant.values["EPS_BITS"] = bits_of(1e-6);
+  if (paged) variant.values.merge(ShaderValues{{"PAGE_TABLE", 16}, {"PAGE_ROW", 11}});
+  return variant;
+}
+
+// Rows in 8-bit blocks: gated, as they are in vectors of four, and as they are one by one.
+Variant quantise_variant(bool gated, std::int64_t width, bool stores) {
+  Variant variant{width % 4 == 0 ? "batch_quantise.wgsl" : "quantise.wgsl",
+                  {{"THREADS", 64}, {"WIDTH", width}, {"UNITS_K", (width + 63) / 64}}};
+  const char* a = width % 4 == 0 ? "A" : "X";
+  variant.values[fmt::format("{}_STRIDE", a)] = 2 * width + 4;
+  variant.values[fmt::format("{}_OFFSET", a)] = 4;
+  if (width % 4 != 0) return variant;
+  variant.values.merge(ShaderValues{{"GATED", gated ? 1 : 0}, {"EMIT", stores ? 1 : 0}});
+  if (gated) variant.values.merge(ShaderValues{{"ACTIVATION", 0}, {"B_STRIDE", width + 8}, {"B_OFFSET", 0}});
+  if (stores) variant.values.merge(ShaderValues{{"OUT_STRIDE", width}, {"OUT_OFFSET", 8}});
+  return variant;
+}
+
+Variant embed_variant(DType type) {
+  const WeightFormat format = format_of(type);
+  return {"embed.wgsl",
+          {{"THREADS", 64},
+           {"IDS", 9},
+           {"ADDS", 0},
+           {"WIDTH", 252},
+           {"ROW0", 100},
+           {"ROWS", 50},
+           {"TABLE", 500},
+           {"FACTOR_BITS", bits_of(15.5)},
+           {"FORM", static_cast<std::int64_t>(format.codes)},
+           {"SCALES", static_cast<std::int64_t>(format.scales)},
+           {"UNITS_K", 4}}};
+}
+
 // What puts the parts together.
 Variant combine_variant(bool half, std::int64_t window, bool blocks) {
   Variant variant{"attention_combine.wgsl",
@@ -344,6 +402,22 @@ std::vector<Variant> some_variants() {
                                    decode_attention_variant(true, true, true, 0),
                                    decode_attention_variant(true, false, false, 80),
                                    decode_attention_variant(false, true, false, 48)};
+  for (const bool half : {true, false}) {
+    variants.push_back(rope_variant(half, half, !half));
+    variants.push_back(rope_variant(half, !half, half));
+    Variant in_blocks = row_norm_variant(1000, half ? 3 : 1, half);
+    in_blocks.values["QUANT"] = 1;
+    in_blocks.values["UNITS_K"] = 16;
+    if (half) {
+      in_blocks.values["FLOATS"] = 0;
+      for (const char* name : {"X_STRIDE", "X_OFFSET"}) in_blocks.values.erase(name);
+    }
+    variants.push_back(in_blocks);
+    variants.push_back(quantise_variant(half, 200, half));
+  }
+  variants.push_back(quantise_variant(false, 203, false));
+  for (const DType type : {DType::kF16, DType::kQ4_0, DType::kQ6_K, DType::kMXFP4})
+    variants.push_back(embed_variant(type));
   for (const std::int64_t parts : {0, 3}) {
     variants.push_back(tiled_attention_variant(true, 0, parts));
     variants.push_back(tiled_attention_variant(false, 80, parts));
@@ -519,6 +593,33 @@ TEST(SelfCheck, NoticesWhatIsWrong) {
   }
 }
 
+TEST(SelfCheck, NoticesWhatIsWrongBetweenProducts) {
+  DOPPLER_NEEDS_ADAPTER();
+  const Variant halves = rope_variant(true, true, true), floats = rope_variant(false, false, false);
+  for (const Variant& variant : {halves, floats}) {
+    expect_wrong_with(variant, "rope_append.wgsl", "position = step[${POSITIONS}u + token]",
+                      "position = step[${POSITIONS}u]");
+    expect_wrong_with(variant, "rope_append.wgsl", "own * a.x - other * a.y, rope_is_first",
+                      "own * a.x, rope_is_first");
+    expect_wrong_with(variant, "rope_append.wgsl", "q_out[to + 1u] = pair.y", "q_out[to + 1u] = pair.x");
+    expect_wrong_with(variant, "kv.wgsl", "* ${KV_HEADS}u + kv_head)", "* ${KV_HEADS}u)");
+  }
+  expect_wrong_with(halves, "rope_append.wgsl", "x${e} * factor * k_weight", "x${e} * k_weight");
+  expect_wrong_with(halves, "rope_append.wgsl", "values[row + w] = pack2x16float(pair);", "");
+  const Variant gated = quantise_variant(true, 200, true);
+  expect_wrong_with(gated, "batch_quantise.wgsl", ") * factor;", ") + factor;");
+  expect_wrong_with(gated, "batch_quantise.wgsl", "x8[token * ${UNITS_K * 16}u + i]", "x8[i]");
+  expect_wrong_with(gated, "quantise_block.wgsl", "round(v * inverse)", "trunc(v * inverse)");
+  expect_wrong_with(quantise_variant(false, 203, false), "quantise.wgsl", "pack4xI8(c6), pack4xI8(c7)",
+                    "pack4xI8(c6), pack4xI8(c6)");
+  expect_wrong_with(embed_variant(DType::kQ4_0), "embed_row.wgsl", "let row = id - ${ROW0}u;",
+                    "let row = 0u;");
+  Variant in_blocks = row_norm_variant(1000, 1, false);
+  in_blocks.values["QUANT"] = 1;
+  in_blocks.values["UNITS_K"] = 16;
+  expect_wrong_with(in_blocks, "batch_norm.wgsl", "x8[token * ${UNITS_K * 16}u + v${i}] = made.word;", "");
+}
+
 TEST(SelfCheck, NoticesWhatIsWrongInAPromptsAttention) {
   DOPPLER_NEEDS_ADAPTER();
   const Variant whole = tiled_attention_variant(true, 0, 0),
@@ -585,9 +686,14 @@ TEST(SelfCheck, TakesTheNextVariantAndSaysWhy) {
   if (!d.features().subgroups) GTEST_SKIP() << "the adapter has no subgroups to get wrong";
   for (const auto& [variant, file, from, to] :
        {std::tuple(norm_variant(640), "reduce.wgsl", "v += subgroupShuffleXor(v, ${1 << k}u);", "v += v;"),
+        std::tuple(rope_variant(true, true, true), "reduce.wgsl", "v += subgroupShuffleXor(v, ${1 << k}u);",
+                   "v += v;"),
         std::tuple(combine_variant(true, 0, true), "quantise_vec.wgsl",
+                   "most = max(most, subgroupShuffleXor(most, 4u));", ""),
+        std::tuple(quantise_variant(true, 200, false), "quantise_vec.wgsl",
                    "most = max(most, subgroupShuffleXor(most, 4u));", "")}) {
-    if (d.features().subgroup_size < 8 && variant.file != "norm.wgsl") continue;  // quantised without them
+    // Blocks are made without small ones.
+    if (d.features().subgroup_size < 8 && std::string_view(file) == "quantise_vec.wgsl") continue;
     const Broken broken(file, from, to);
     SelfCheck check(d, {});
     ASSERT_OK_AND_ASSIGN(const auto kernel, check.check(nullptr, variant.file, variant.values));

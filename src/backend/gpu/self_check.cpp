@@ -16,16 +16,21 @@ namespace {
 // The same kernel for devices without subgroups; nothing where its text or its shape needs them.
 std::optional<Variant> without_subgroups(const Device& device, std::string_view file,
                                          const ShaderValues& values) {
-  static constexpr std::string_view kAble[] = {"norm.wgsl",
-                                               "attention.wgsl",
-                                               "attention_tiled.wgsl",
-                                               "attention_combine.wgsl",
-                                               "gemv.wgsl",
-                                               "attention_decode.wgsl",
-                                               "head.wgsl"};
-  if (std::ranges::find(kAble, file) == std::end(kAble)) return std::nullopt;
-  // Only blocks are made by subgroups.
-  if (file == "attention_combine.wgsl" && Values(values)["BLOCKS"] == 0) return std::nullopt;
+  // Where a value is named the text sums over subgroups only if that is set.
+  static constexpr std::pair<std::string_view, std::string_view> kAble[] = {
+      {"norm.wgsl", ""},
+      {"batch_norm.wgsl", "NORM"},
+      {"batch_quantise.wgsl", ""},
+      {"rope_append.wgsl", "NORM"},
+      {"attention.wgsl", ""},
+      {"attention_tiled.wgsl", ""},
+      {"attention_combine.wgsl", "BLOCKS"},
+      {"attention_decode.wgsl", ""},
+      {"gemv.wgsl", ""},
+      {"head.wgsl", ""}};
+  const auto* const able = std::ranges::find(kAble, file, [](const auto& row) { return row.first; });
+  if (able == std::end(kAble)) return std::nullopt;
+  if (!able->second.empty() && Values(values)[able->second] == 0) return std::nullopt;
   // Workgroups are whole subgroups, and so have whole teams only if these are no larger.
   if (file == "attention_decode.wgsl" && device.features().subgroup_size < kTeamThreads) return std::nullopt;
   Variant variant{std::string(file), values};

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/gpu/self_check_inputs.h"
+#include "backend/gpu/self_check_attention.h"
 #include "backend/gpu/shader_values.h"
 #include "backend/gpu/split_attention.h"
 #include "base/float16.h"
@@ -17,9 +17,6 @@
 
 namespace doppler::gpu {
 namespace {
-
-// Bytes of cache of a check.
-constexpr std::uint64_t kMostCacheBytes = 4 << 20;
 
 // alibi.wgsl, as model/alibi.h has it.
 double alibi_of(const Values& v, std::size_t head, std::size_t key, std::size_t position) {
@@ -31,6 +28,8 @@ double alibi_of(const Values& v, std::size_t head, std::size_t key, std::size_t 
   return alibi_bias(alibi, slope, key, position);
 }
 
+}  // namespace
+
 // Of a product that is scaled already.
 double score_of(const Values& v, double score, std::size_t head, std::size_t key, std::size_t position) {
   if (v["SOFTCAP"] != 0) score = v.number("SOFTCAP_BITS") * std::tanh(score / v.number("SOFTCAP_BITS"));
@@ -41,6 +40,32 @@ AttentionParams seen_by(const Values& v) {
   return {.window = static_cast<std::uint32_t>(v["WINDOW"]), .chunked = v["CHUNKED"] != 0};
 }
 
+// splits.wgsl: positions of a split of so many.
+std::size_t split_positions(const Values& v, std::size_t length) {
+  return kSplitPositions * ceil_div(length, kSplitPositions * v["MOST_SPLITS"]);
+}
+
+std::vector<std::uint32_t> as_halves(std::vector<float>& numbers) {
+  std::vector<std::uint32_t> words(numbers.size() / 2);
+  for (std::size_t i = 0; i < words.size() * 2; ++i) {
+    if (numbers[i] == 0) continue;  // as most of a large cache is
+    const std::uint16_t half = f32_to_f16(numbers[i]);
+    words[i / 2] |= std::uint32_t{half} << (16 * (i % 2));
+    numbers[i] = f16_to_f32(half);
+  }
+  return words;
+}
+
+void add_part_outputs(const Values& v, std::size_t tokens, Case& c) {
+  const std::size_t parts = tokens * v["HEADS"] * v["MOST_SPLITS"];
+  const bool half = v["KV_HALF"] != 0;
+  c.outputs["parts"] = parts * v["DIM"] / (half ? 2 : 1);
+  c.outputs["marks"] = parts * 2;
+  if (half) c.halves.insert("parts");
+}
+
+namespace {
+
 // prompt_parts.wgsl: the part of a prompt's position, and where a part is kept.
 std::size_t part_of(const Values& v, std::size_t position) {
   const std::size_t number = position / v["PART"];
@@ -48,11 +73,6 @@ std::size_t part_of(const Values& v, std::size_t position) {
 }
 std::size_t place_of(const Values& v, std::size_t part) {
   return v["WINDOW"] != 0 ? part % v["MOST_SPLITS"] : part;
-}
-
-// splits.wgsl: positions of a split of so many.
-std::size_t split_positions(const Values& v, std::size_t length) {
-  return kSplitPositions * ceil_div(length, kSplitPositions * v["MOST_SPLITS"]);
 }
 
 // Where the results that the token at `position` needs are kept: the parts of a prompt, or splits.wgsl's.
@@ -67,17 +87,6 @@ std::vector<std::size_t> places_seen(const Values& v, std::size_t position) {
   const std::size_t length = position + 1 - first, each = split_positions(v, length);
   for (std::size_t split = 0; split < ceil_div(length, each); ++split) places.push_back(split);
   return places;
-}
-
-std::vector<std::uint32_t> as_halves(std::vector<float>& numbers) {
-  std::vector<std::uint32_t> words(numbers.size() / 2);
-  for (std::size_t i = 0; i < words.size() * 2; ++i) {
-    if (numbers[i] == 0) continue;  // as most of a large cache is
-    const std::uint16_t half = f32_to_f16(numbers[i]);
-    words[i / 2] |= std::uint32_t{half} << (16 * (i % 2));
-    numbers[i] = f16_to_f32(half);
-  }
-  return words;
 }
 
 // combined.wgsl: results of parts of an attention, put together, of tokens far from each other.
@@ -114,14 +123,6 @@ std::vector<double> combined_rows(const Values& v, std::size_t tokens, Sequence&
     }
   }
   return x;
-}
-
-void add_part_outputs(const Values& v, std::size_t tokens, Case& c) {
-  const std::size_t parts = tokens * v["HEADS"] * v["MOST_SPLITS"];
-  const bool half = v["KV_HALF"] != 0;
-  c.outputs["parts"] = parts * v["DIM"] / (half ? 2 : 1);
-  c.outputs["marks"] = parts * 2;
-  if (half) c.halves.insert("parts");
 }
 
 // What a check runs an attention on: keys and values of the first `fit` heads that share them, and queries.
@@ -180,53 +181,6 @@ Attended attended(const Values& v, Sequence& sequence, Case& c) {
   step[2] = std::max(step[2], static_cast<std::uint32_t>(a.end));
   if (tile_tokens != 0) step[v["COUNT"]] = static_cast<std::uint32_t>(a.tokens);
   return a;
-}
-
-// (cos, sin) of rope_angle.wgsl's two tables, rows of pairs.
-class Angles {
- public:
-  Angles(const Values& v, Sequence& sequence, Case& c) : pairs_(v["PAIRS"]), high_rows_(v["HIGH_ROWS"]) {
-    // Of no pairs what is bound is not used.
-    const std::size_t count = std::max<std::size_t>((high_rows_ + 256) * pairs_, 4);
-    for (std::size_t i = 0; i < count; ++i) {
-      const float angle = 3 * sequence.number();
-      table_.push_back(std::cos(angle));
-      table_.push_back(std::sin(angle));
-    }
-    c.input("angles", table_);
-  }
-  std::pair<double, double> of(std::size_t position, std::size_t pair) const {
-    const float* high = &table_[2 * ((position >> 8) * pairs_ + pair)];
-    const float* low = &table_[2 * ((high_rows_ + (position & 255)) * pairs_ + pair)];
-    return {static_cast<double>(high[0]) * low[0] - static_cast<double>(high[1]) * low[1],
-            static_cast<double>(high[1]) * low[0] + static_cast<double>(high[0]) * low[1]};
-  }
-
- private:
-  std::size_t pairs_, high_rows_;
-  std::vector<float> table_;
-};
-
-// A head of a token as attention_decode.wgsl prepares it: its norm (`weights`, or null), and turned.
-std::vector<double> prepared_head(const Values& v, std::span<const float> x, const float* weights,
-                                  const Angles& angles, std::size_t position) {
-  std::vector<double> own(x.begin(), x.end());
-  if (weights != nullptr) {
-    double squares = 0;
-    for (const double value : own) squares += value * value;
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(own.size()) + v.number("EPS_BITS"));
-    for (std::size_t d = 0; d < own.size(); ++d) own[d] *= weights[d] * factor;
-  }
-  std::vector<double> turned = own;
-  const std::size_t pairs = v["PAIRS"];
-  for (std::size_t pair = 0; pair < pairs; ++pair) {
-    const bool neighbours = v["INTERLEAVED"] != 0;
-    const std::size_t first = neighbours ? 2 * pair : pair, second = neighbours ? first + 1 : pair + pairs;
-    const auto [c, s] = angles.of(position, pair);
-    turned[first] = own[first] * c - own[second] * s;
-    turned[second] = own[second] * c + own[first] * s;
-  }
-  return turned;
 }
 
 }  // namespace
@@ -325,134 +279,6 @@ Case attention_case(const Values& v) {
       for (std::size_t d = 0; d < value_dim; ++d) {
         const double rounded = v["KV_HALF"] != 0 ? std::abs(mean[d]) / 1024 : 0;
         c.expected.push_back({place * dim + d, mean[d], allowed + rounded, "parts"});
-      }
-    }
-  }
-  return c;
-}
-
-// Two tokens of two sequences; where a cache has no room for two, the same token twice; of a program for
-// single tokens one. Caches are of the first heads that share keys, as far as they fit.
-Case decode_attention_case(const Values& v) {
-  const std::size_t dim = v["DIM"], kv_heads = v["KV_HEADS"], all_heads = v["HEADS"],
-                    capacity = v["CAPACITY"], places = v["MOST_SPLITS"], shared_by = all_heads / kv_heads;
-  const bool half = v["KV_HALF"] != 0, paged = v["PAGE_TABLE"] != 0, many = v["MANY"] != 0;
-  const auto set_to = [&](const char* name, std::size_t otherwise) {
-    return v.has(name) ? static_cast<std::size_t>(v[name]) : otherwise;
-  };
-  const bool appends = set_to("APPEND", 1) != 0, attends = set_to("ATTEND", 1) != 0;
-  const std::size_t workgroups = set_to("WORKGROUPS", places), tokens = many ? 2 : 1;
-  // Positions of three splits, or of one more than there are workgroups, and a bit.
-  const std::size_t wanted = kSplitPositions * (workgroups < places ? workgroups : 2) + 7;
-  const std::size_t row_bytes = dim * (half ? 2 : 4), fit_rows = kMostCacheBytes / row_bytes;
-  const std::size_t most = paged ? capacity * v["PAGE_ROW"] : capacity;
-  const std::size_t end = std::min({most, wanted, std::max<std::size_t>(fit_rows / (2 * kv_heads), 71)});
-  const std::size_t fit = paged ? kv_heads : std::clamp<std::size_t>(fit_rows / capacity, 1, kv_heads);
-  const bool apart = many && (paged || 2 * kv_heads * capacity <= fit_rows);
-  const std::size_t blocks = paged ? ceil_div(end, capacity) : 1, sequences = apart ? 2 : 1;
-  const auto row_of = [&](std::size_t token, std::size_t head, std::size_t position) {
-    const std::size_t block = apart ? token * blocks : 0;
-    // The pages come in the wrong order.
-    const std::size_t page = paged ? blocks - 1 - position / capacity : 0;
-    return ((block + page) * kv_heads + head) * capacity + position % capacity;
-  };
-  const auto position_of = [&](std::size_t token) { return end - 1 - (apart && token > 0 ? end / 3 : 0); };
-
-  Sequence sequence;
-  Case c;
-  const std::size_t rows = paged || apart   ? sequences * blocks * kv_heads * capacity
-                           : fit < kv_heads ? (fit - 1) * capacity + end
-                                            : fit * capacity;
-  std::vector<float> keys(rows * dim), values(rows * dim);
-  for (std::size_t s = 0; s < sequences; ++s) {
-    for (std::size_t n = 0; n < fit * end * dim; ++n) {
-      const std::size_t i = row_of(s, n / dim / end, n / dim % end) * dim + n % dim;
-      keys[i] = sequence.number(), values[i] = sequence.number();
-    }
-  }
-  for (auto [name, numbers] : {std::pair("keys", &keys), std::pair("values", &values)}) {
-    if (half)
-      c.inputs[name] = as_halves(*numbers), c.halves.insert(name);
-    else
-      c.input(name, *numbers);
-    c.written.insert(name);
-  }
-  const std::size_t stride = many ? v["QKV_STRIDE"] : 0;
-  const std::size_t row_end = std::max(
-      {v["Q_OFFSET"] + all_heads * dim, v["K_OFFSET"] + kv_heads * dim, v["V_OFFSET"] + kv_heads * dim});
-  std::vector<float> qkv = sequence.numbers((tokens - 1) * stride + row_end);
-  if (many && !apart) std::copy_n(qkv.begin(), row_end, qkv.begin() + static_cast<std::ptrdiff_t>(stride));
-  c.input("qkv", qkv);
-  const bool norm = v["QK_NORM"] != 0;
-  const std::vector<float> weights = sequence.numbers(norm ? 2 * dim : 0);
-  if (norm) c.input("qk_weights", weights);
-  const Angles angles(v, sequence, c);
-  std::vector<std::uint32_t>& step = c.inputs["step"];
-  step.assign(std::max({v["SLOTS"], v["POSITIONS"], v["PAGE_TABLE"] + 2 * v["PAGE_ROW"]}) + tokens, 0);
-  for (std::size_t t = 0; t < tokens; ++t) {
-    step[v["SLOTS"] + t] = apart ? static_cast<std::uint32_t>(t) : 0;
-    step[v["POSITIONS"] + t] = static_cast<std::uint32_t>(position_of(t));
-    for (std::size_t i = 0; paged && i < blocks; ++i)
-      step[v["PAGE_TABLE"] + (apart ? t : 0) * v["PAGE_ROW"] + i] =
-          static_cast<std::uint32_t>((apart ? t : 0) * blocks + blocks - 1 - i);
-  }
-  if (attends) {
-    add_part_outputs(v, tokens, c);
-  } else {  // bound, and left alone
-    c.outputs["parts"] = c.outputs["marks"] = dim;
-  }
-  c.groups = {attends ? static_cast<std::uint32_t>(workgroups) : 1,
-              static_cast<std::uint32_t>(fit * shared_by / v["HEADS_EACH"]),
-              static_cast<std::uint32_t>(tokens)};
-
-  // Halves round the new key to one of two neighbours, and with it its score; a position left out is a share
-  // of a thirtieth at least.
-  const double off = half ? 2e-3 : 1e-4;
-  for (std::size_t t = 0; t < tokens; ++t) {
-    const std::size_t position = position_of(t), begin = seen_by(v).first_seen(position);
-    const auto head_at = [&](std::size_t offset, std::size_t head) {
-      return std::span<const float>(qkv).subspan(t * stride + offset + head * dim, dim);
-    };
-    for (std::size_t kv = 0; kv < fit; ++kv) {
-      const std::vector<double> key =
-          prepared_head(v, head_at(v["K_OFFSET"], kv), norm ? &weights[dim] : nullptr, angles, position);
-      const std::span<const float> value = head_at(v["V_OFFSET"], kv);
-      for (std::size_t d = 0; appends && d < dim; ++d) {
-        const std::size_t at = row_of(t, kv, position) * dim + d;
-        const auto allowed = [&](double x) {
-          return 1e-5 + (half ? std::abs(x) / 1024 : 1e-5 * std::abs(x));
-        };
-        c.expected.push_back({at, key[d], allowed(key[d]), "keys"});
-        c.expected.push_back({at, value[d], allowed(value[d]), "values"});
-      }
-      for (std::size_t h = kv * shared_by; attends && h < (kv + 1) * shared_by; ++h) {
-        const std::vector<double> query =
-            prepared_head(v, head_at(v["Q_OFFSET"], h), norm ? weights.data() : nullptr, angles, position);
-        const std::size_t each = split_positions(v, position + 1 - begin);
-        for (std::size_t first = begin; first <= position; first += each) {
-          const std::size_t last = std::min(position, first + each - 1);
-          std::vector<double> scores;
-          for (std::size_t p = first; p <= last; ++p) {
-            double score = 0;
-            for (std::size_t d = 0; d < dim; ++d)
-              score += query[d] * (p == position ? key[d] : keys[row_of(t, kv, p) * dim + d]);
-            scores.push_back(score_of(v, score * v.number("SCALE_BITS"), h, p, position));
-          }
-          const double top = *std::ranges::max_element(scores);
-          double total = 0;
-          std::vector<double> mean(dim, 0);  // times `total`
-          for (std::size_t p = first; p <= last; ++p) {
-            const double share = std::exp(scores[p - first] - top);
-            total += share;
-            for (std::size_t d = 0; d < dim; ++d)
-              mean[d] += share * (p == position ? value[d] : values[row_of(t, kv, p) * dim + d]);
-          }
-          const std::size_t place = (t * all_heads + h) * places + (first - begin) / each;
-          c.expected.push_back({2 * place, top, off * (1 + std::abs(top)), "marks"});
-          c.expected.push_back({2 * place + 1, total, 5 * off * total, "marks"});
-          for (std::size_t d = 0; d < dim; ++d)
-            c.expected.push_back({place * dim + d, mean[d] / total, off, "parts"});
-        }
       }
     }
   }

@@ -50,94 +50,6 @@ Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
 
 namespace {
 
-Case norm_case(const Values& v) {
-  const std::size_t dim = v["DIM"], x_stride = v["X_STRIDE"], out_stride = v["OUT_STRIDE"];
-  // As many heads as fit the views, of two tokens. A single token's row may begin behind its stride.
-  const auto room = [dim](std::size_t stride, std::size_t offset) {
-    return stride > offset ? (stride - offset) / dim : 0;
-  };
-  const std::size_t fitting = std::min(room(x_stride, v["X_OFFSET"]), room(out_stride, v["OUT_OFFSET"]));
-  const std::size_t heads = std::clamp<std::size_t>(fitting, 1, 4);
-  Sequence sequence;
-  Case c;
-  const bool own = v["OWN"] != 0, has_bias = v["BIAS"] != 0, layer = v["LAYER"] != 0;
-  const std::size_t weights = own ? heads * dim : dim;
-  const std::vector<float> x = sequence.numbers(x_stride + v["X_OFFSET"] + heads * dim),
-                           weight = sequence.numbers(weights);
-  const std::vector<float> bias = has_bias ? sequence.numbers(weights) : std::vector<float>(weights);
-  c.input("x", x);
-  c.input("weight", weight);
-  if (has_bias) c.input("bias", bias);
-  c.outputs["out"] = out_stride + v["OUT_OFFSET"] + heads * dim;
-  c.groups = {static_cast<std::uint32_t>(heads), 2, 1};
-  for (std::size_t row = 0; row < 2 * heads; ++row) {
-    const std::size_t from = row / heads * x_stride + v["X_OFFSET"] + row % heads * dim;
-    const std::size_t to = row / heads * out_stride + v["OUT_OFFSET"] + row % heads * dim;
-    const std::size_t first = own ? row % heads * dim : 0;
-    double mean = 0, squares = 0;
-    for (std::size_t i = 0; i < dim; ++i) mean += layer ? x[from + i] / static_cast<double>(dim) : 0;
-    for (std::size_t i = 0; i < dim; ++i) squares += (x[from + i] - mean) * (x[from + i] - mean);
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(dim) + v.number("EPS_BITS"));
-    for (std::size_t i = 0; i < dim; ++i) {
-      const double scaled = factor * weight[first + i], value = (x[from + i] - mean) * scaled;
-      const double lost = std::abs(value) + (layer ? std::abs(mean * scaled) : 0) + std::abs(bias[first + i]);
-      c.expected.push_back({to + i, value + bias[first + i], lost * 1e-5});
-    }
-  }
-  return c;
-}
-
-double inverse_root(const std::vector<double>& x, double eps) {
-  double squares = 0;
-  for (const double value : x) squares += value * value;
-  return 1 / std::sqrt(squares / static_cast<double>(x.size()) + eps);
-}
-
-// batch_norm.wgsl where it leaves floats only: the residual stream, a branch in parts, and the norm of their
-// sum, of two tokens.
-Case batch_norm_case(const Values& v) {
-  const std::size_t width = v["WIDTH"], parts = std::max<std::size_t>(v["PARTS"], 1), tokens = 2;
-  const bool add = v["ADD"] != 0, post = v["POST"] != 0, norm = v["NORM"] != 0;
-  Sequence sequence;
-  Case c;
-  const auto rows_of = [&](std::size_t stride, std::size_t offset) {
-    return (tokens - 1) * stride + offset + width;
-  };
-  const std::size_t part_stride = v["PART_STRIDE"];
-  const std::vector<float> residual = sequence.numbers(rows_of(v["RESIDUAL_STRIDE"], v["RESIDUAL_OFFSET"])),
-                           weight = sequence.numbers(width), post_weight = sequence.numbers(width);
-  const std::vector<float> branch =
-      sequence.numbers(add ? (parts - 1) * part_stride + rows_of(v["BRANCH_STRIDE"], v["BRANCH_OFFSET"]) : 0);
-  c.input("residual", residual);
-  if (add) c.input("branch", branch);
-  if (post) c.input("post_weight", post_weight);
-  if (norm) c.input("weight", weight);
-  if (add) c.outputs["h_out"] = rows_of(v["H_STRIDE"], v["H_OFFSET"]);
-  if (norm) c.outputs["x_out"] = rows_of(v["X_STRIDE"], v["X_OFFSET"]);
-  c.groups = {1, tokens, 1};
-  for (std::size_t token = 0; token < tokens; ++token) {
-    std::vector<double> h(width), p(width, 0);
-    for (std::size_t i = 0; i < width; ++i) {
-      h[i] = residual[token * v["RESIDUAL_STRIDE"] + v["RESIDUAL_OFFSET"] + i];
-      for (std::size_t part = 0; add && part < parts; ++part)
-        p[i] += branch[part * part_stride + token * v["BRANCH_STRIDE"] + v["BRANCH_OFFSET"] + i];
-    }
-    const double of_branch = post ? inverse_root(p, v.number("POST_EPS_BITS")) : 1;
-    for (std::size_t i = 0; i < width; ++i) {
-      h[i] += p[i] * of_branch * (post ? post_weight[i] : 1);
-      if (add)
-        c.expected.push_back(
-            {token * v["H_STRIDE"] + v["H_OFFSET"] + i, h[i], 1e-5 * (1 + std::abs(h[i])), "h_out"});
-    }
-    const double factor = norm ? inverse_root(h, v.number("EPS_BITS")) : 1;
-    for (std::size_t i = 0; norm && i < width; ++i) {
-      const double x = h[i] * factor * weight[i];
-      c.expected.push_back({token * v["X_STRIDE"] + v["X_OFFSET"] + i, x, 1e-5 * (1 + std::abs(x)), "x_out"});
-    }
-  }
-  return c;
-}
-
 // norm_prologue.wgsl: the residual stream, a branch, and the norm of their sum.
 Activations normed_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t width = v["WIDTH"];
@@ -417,7 +329,10 @@ constexpr CheckedKernel kChecked[] = {
      gemm_case},
     {"gemm_float.wgsl", [](const Values& v) { return v["TM"] != 0; }, float_gemm_case},
     {"gemm_half.wgsl", [](const Values& v) { return v["TM"] != 0; }, gemm_half_case},
-    {"batch_norm.wgsl", [](const Values& v) { return v["QUANT"] == 0 && v["EMIT"] == 0; }, batch_norm_case},
+    {"batch_norm.wgsl", [](const Values& v) { return v["QUANT"] < 2 && v["EMIT"] == 0; }, batch_norm_case},
+    {"batch_quantise.wgsl", [](const Values& v) { return v["UNITS_K"] != 0; }, quantise_case},
+    {"quantise.wgsl", [](const Values& v) { return v["UNITS_K"] != 0; }, quantise_case},
+    {"embed.wgsl", [](const Values& v) { return v["ROWS"] != 0 && v["ADDS"] == 0; }, embed_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},
@@ -427,11 +342,17 @@ constexpr CheckedKernel kChecked[] = {
     {"attention_decode.wgsl",
      [](const Values& v) { return v["LP"] != 0 && v["EMIT_ROPE"] == 0 && v["EMIT_NORM"] == 0; },
      decode_attention_case},
+    {"rope_append.wgsl", covers_rope, rope_append_case},
     {"attention_combine.wgsl", [](const Values& v) { return v["PARTS"] != 0; }, combine_case},
     {"expert_in.wgsl", covers_experts, expert_in_case},
     {"expert_out.wgsl", covers_experts, expert_out_case},
     {"route.wgsl", [](const Values& v) { return v["EXPERTS"] != 0; }, route_case},
 };
+
+// Where the scales of an output's 8-bit blocks are; null for outputs of other kinds.
+const char* scales_of(std::string_view output) {
+  return output == "out8" ? "outs" : output == "x8" ? "xs" : nullptr;
+}
 
 Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, const Case& c) {
   std::vector<Bound> bounds;
@@ -463,9 +384,9 @@ Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, co
     const std::vector<std::byte>& bytes = results.find(e.output)->second;
     float got = 0;
     double allowed = e.allowed;
-    if (std::string_view(e.output) == "out8") {
+    if (const char* scales = scales_of(e.output)) {
       float scale = 0;
-      std::memcpy(&scale, &results.find("outs")->second[e.at / 32 * 8], 4);
+      std::memcpy(&scale, &results.find(scales)->second[e.at / 32 * 8], 4);
       got = scale * static_cast<float>(static_cast<std::int8_t>(bytes[e.at]));
       allowed += 0.51 * std::abs(scale);
     } else if (c.halves.contains(e.output)) {

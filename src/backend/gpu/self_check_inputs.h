@@ -269,9 +269,18 @@ Case route_case(const Values& v);
 // self_check_columns.cpp: as long as gate and up are not too much to upload.
 bool covers_columns(const Values& v);
 Case columns_case(const Values& v);
+// self_check_elements.cpp
+double inverse_root(const std::vector<double>& x, double eps);
+Case norm_case(const Values& v);
+Case batch_norm_case(const Values& v);
+Case quantise_case(const Values& v);
+Case embed_case(const Values& v);
+// self_check_newest.cpp; what writes a cache as long as that is not too much to upload
+Case decode_attention_case(const Values& v);
+bool covers_rope(const Values& v);
+Case rope_append_case(const Values& v);
 // self_check_attention.cpp; and combine_prologue.wgsl: the parts of a split attention, put together.
 Case attention_case(const Values& v);
-Case decode_attention_case(const Values& v);
 Case combine_case(const Values& v);
 Activations combined_activations(const Values& v, Sequence& sequence, Case& c);
 

@@ -1,0 +1,26 @@
+// What the self-checks of attention share: what the kernels' includes compute, in plain double arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/gpu/self_check_inputs.h"
+#include "plan/plan.h"
+
+namespace doppler::gpu {
+
+// Bytes of cache of a check.
+inline constexpr std::uint64_t kMostCacheBytes = 4 << 20;
+
+// What becomes of a product of a query and a key that is scaled already: attention_seen.wgsl.
+double score_of(const Values& v, double score, std::size_t head, std::size_t key, std::size_t position);
+// Which positions a token sees: WINDOW, CHUNKED.
+AttentionParams seen_by(const Values& v);
+// Positions of a split of so many: splits.wgsl.
+std::size_t split_positions(const Values& v, std::size_t length);
+// The numbers as words of two f16, and as these hold them.
+std::vector<std::uint32_t> as_halves(std::vector<float>& numbers);
+// `parts` and `marks` of so many tokens: combined.wgsl.
+void add_part_outputs(const Values& v, std::size_t tokens, Case& c);
+
+}  // namespace doppler::gpu
