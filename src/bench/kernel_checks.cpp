@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "bench/measure.h"
 #include "bench/report.h"
+#include "bench/same_tokens.h"
 
 namespace doppler::bench {
 namespace {
@@ -76,6 +77,8 @@ Result<KernelChecks> check_kernels(Loaded& loaded, const std::string& name) {
     DOPPLER_ASSIGN(checks.rows, device->check_kernels());
   }
   DOPPLER_ASSIGN(checks.rows.emplace_back(), whole(loaded));
+  DOPPLER_ASSIGN(std::vector<KernelCheck> same, check_same_tokens(loaded));
+  std::ranges::move(same, std::back_inserter(checks.rows));
   return checks;
 }
 

@@ -1,5 +1,5 @@
-// Whether a device computes what it should: each kernel against plain loops, and the whole model against the
-// reference backend.
+// Whether a device computes what it should: each kernel against plain loops, the whole model against the
+// reference backend, and its tokens against those in other company.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,15 @@ namespace doppler::bench {
 struct KernelChecks {
   std::string model;
   std::optional<DeviceInfo> device;
-  std::vector<KernelCheck> rows;  // the last one is the whole model
+  std::vector<KernelCheck> rows;  // kernels, then the whole model, then its tokens (same_tokens.h)
 
   std::size_t count(KernelCheck::Result result) const;
   bool right() const { return count(KernelCheck::Result::kWrong) == 0; }
 };
 
 // `loaded` on the backend to be checked. A backend without a device has no kernels to list; only its logits
-// are compared. Errors: those of running, on it and on the reference backend.
+// are compared. `loaded` may have another backend afterwards. Errors: those of running, on it and on the
+// reference backend.
 Result<KernelChecks> check_kernels(Loaded& loaded, const std::string& name);
 
 Json to_json(const KernelChecks& checks);

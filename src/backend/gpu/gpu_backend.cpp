@@ -387,6 +387,12 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     if (is_continuing() || is_together())
       return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before kernels are checked.");
     DOPPLER_ASSIGN(std::vector<Piece> pieces, batch_pieces(prompt_step()));
+    if (const auto rows = static_cast<std::uint32_t>(std::min<std::size_t>(rows_that_agree(), kLeastInLine));
+        rows > 1) {
+      const StepShape guesses{.tokens = rows, .wanted = rows, .apart = true, .in_line = true};
+      DOPPLER_ASSIGN(std::vector<Piece> checks, batch_pieces(guesses));
+      std::ranges::move(checks, std::back_inserter(pieces));
+    }
     if (runner_) {
       DOPPLER_ASSIGN(std::vector<Piece> decode, all_decode_pieces());
       pieces.insert(pieces.begin(), std::make_move_iterator(decode.begin()),
