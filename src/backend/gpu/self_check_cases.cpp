@@ -354,6 +354,16 @@ const char* scales_of(std::string_view output) {
   return output == "out8" ? "outs" : output == "x8" ? "xs" : nullptr;
 }
 
+// Beside a block's scale stands the sum of its codes, times the scale.
+bool has_sum_of_codes(std::span<const std::byte> scales, std::span<const std::byte> codes,
+                      std::size_t block) {
+  float scale[2];
+  std::memcpy(scale, &scales[block * 8], 8);
+  int sum = 0;
+  for (std::size_t i = block * 32; i < block * 32 + 32; ++i) sum += static_cast<std::int8_t>(codes[i]);
+  return std::abs(scale[1] - scale[0] * static_cast<float>(sum)) <= 1e-5f * std::abs(scale[1]);
+}
+
 Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, const Case& c) {
   std::vector<Bound> bounds;
   std::vector<Buffer> buffers;
@@ -389,6 +399,8 @@ Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, co
       std::memcpy(&scale, &results.find(scales)->second[e.at / 32 * 8], 4);
       got = scale * static_cast<float>(static_cast<std::int8_t>(bytes[e.at]));
       allowed += 0.51 * std::abs(scale);
+      if (e.at % 32 == 0 && !has_sum_of_codes(results.find(scales)->second, bytes, e.at / 32))
+        return fmt::format("the sum of the codes of block {} of {} is wrong", e.at / 32, e.output);
     } else if (c.halves.contains(e.output)) {
       std::uint16_t half = 0;
       std::memcpy(&half, &bytes[e.at * 2], 2);

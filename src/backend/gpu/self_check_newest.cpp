@@ -217,9 +217,9 @@ Case decode_attention_case(const Values& v) {
   };
   const bool appends = set_to("APPEND", 1) != 0, attends = set_to("ATTEND", 1) != 0;
   const std::size_t workgroups = set_to("WORKGROUPS", places);
-  // Positions of three splits, or of one more than there are workgroups, and a bit.
-  const Newest newest(v, many ? 2 : 1, kSplitPositions * (workgroups < places ? workgroups : 2) + 7,
-                      kMostCacheBytes);
+  // More positions than splits of the smallest size hold: as in a long sequence, each then takes several
+  // rounds.
+  const Newest newest(v, many ? 2 : 1, kSplitPositions * (places + 1) + 7, kMostCacheBytes);
   const std::size_t tokens = newest.tokens(), fit = newest.heads();
   Sequence sequence;
   Case c;
@@ -247,7 +247,7 @@ Case decode_attention_case(const Values& v) {
               static_cast<std::uint32_t>(tokens)};
 
   // Halves round the new key to one of two neighbours, and with it its score; a position left out is a share
-  // of a thirtieth at least.
+  // of a sixtieth or so.
   const double off = half ? 2e-3 : 1e-4;
   for (std::size_t t = 0; t < tokens; ++t) {
     const std::size_t position = newest.position(t), begin = seen_by(v).first_seen(position);
