@@ -89,7 +89,7 @@ class BatchBuilder {
   // the product behind reads.
   Status combine(const Op& op, const PromptParts* parts, bool floats, bool blocks, Dispatches& out);
   std::optional<PromptParts> prompt_parts(const Op& op, std::uint32_t tile) const;
-  Status add_tiles(const KernelCall& call, std::uint32_t tokens, std::uint32_t z, Dispatches& out);
+  Status add_tiles(KernelCall call, std::uint32_t tokens, std::uint32_t z, Dispatches& out);
   Status attention_in_parts(const Variant& variant, KernelCall call, const PromptParts& parts,
                             std::uint32_t tokens, const Buffer* scores, Dispatches& out);
   void find_parted();

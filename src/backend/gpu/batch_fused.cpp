@@ -210,12 +210,10 @@ Status BatchBuilder::attention(const Variant& variant, const Buffer* scores, Dis
 }
 
 // A kernel whose workgroups take so many tokens each, and `z` of them the same ones.
-Status BatchBuilder::add_tiles(const KernelCall& call, std::uint32_t tokens, std::uint32_t z,
-                               Dispatches& out) {
-  DOPPLER_ASSIGN(Dispatch made, make(call.file, call.values, call.buffers, call.x, Dispatch::Per::kToken));
-  made.rows_each = tokens;
-  made.z = z;
-  out.push_back(std::move(made));
+Status BatchBuilder::add_tiles(KernelCall call, std::uint32_t tokens, std::uint32_t z, Dispatches& out) {
+  call.z = z;
+  DOPPLER_TRY(add(std::move(call), Dispatch::Per::kToken, out));
+  out.back().rows_each = tokens;
   return {};
 }
 
@@ -235,7 +233,7 @@ Status BatchBuilder::attention_in_parts(const Variant& variant, KernelCall call,
   call.values["MOST_SPLITS"] = parts.places;
   call.buffers.push_back({"parts", program_.split_parts_});
   call.buffers.push_back({"marks", program_.split_marks_});
-  DOPPLER_TRY(add_tiles(call, tokens, parts.places, out));
+  DOPPLER_TRY(add_tiles(std::move(call), tokens, parts.places, out));
   return scores != nullptr ? Status() : combine(op, &parts, true, program_.leaves_blocks_[variant.op], out);
 }
 

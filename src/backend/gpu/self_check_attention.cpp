@@ -45,15 +45,16 @@ std::size_t split_positions(const Values& v, std::size_t length) {
   return kSplitPositions * ceil_div(length, kSplitPositions * v["MOST_SPLITS"]);
 }
 
-std::vector<std::uint32_t> as_halves(std::vector<float>& numbers) {
-  std::vector<std::uint32_t> words(numbers.size() / 2);
+void add_cached(const Values& v, const char* name, std::vector<float>& numbers, Case& c) {
+  if (v["KV_HALF"] == 0) return c.input(name, numbers);
+  std::vector<std::uint32_t>& words = c.inputs[name];
+  words.resize(numbers.size() / 2);
   for (std::size_t i = 0; i < words.size() * 2; ++i) {
     if (numbers[i] == 0) continue;  // as most of a large cache is
     const std::uint16_t half = f32_to_f16(numbers[i]);
     words[i / 2] |= std::uint32_t{half} << (16 * (i % 2));
     numbers[i] = f16_to_f32(half);
   }
-  return words;
 }
 
 void add_part_outputs(const Values& v, std::size_t tokens, Case& c) {
@@ -96,10 +97,7 @@ std::vector<double> combined_rows(const Values& v, std::size_t tokens, Sequence&
   std::vector<float> parts = sequence.numbers(tokens * heads * most * dim);
   std::vector<float> marks = sequence.numbers(tokens * heads * most * 2);
   for (std::size_t i = 1; i < marks.size(); i += 2) marks[i] = std::abs(marks[i]) + 1;
-  if (v["KV_HALF"] != 0)
-    c.inputs["parts"] = as_halves(parts);
-  else
-    c.input("parts", parts);
+  add_cached(v, "parts", parts, c);
   c.input("marks", marks);
   const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? heads : 0);
   if (!sinks.empty()) c.input("sinks", sinks);
@@ -135,8 +133,8 @@ struct Attended {
 Attended attended(const Values& v, Sequence& sequence, Case& c) {
   Attended a;
   const std::size_t dim = v["DIM"], capacity = v["CAPACITY"], kv_heads = v["KV_HEADS"];
-  const bool half = v["KV_HALF"] != 0, paged = v["PAGE_TABLE"] != 0;
-  const std::size_t head_bytes = capacity * dim * (half ? 2 : 4);
+  const bool paged = v["PAGE_TABLE"] != 0;
+  const std::size_t head_bytes = capacity * dim * (v["KV_HALF"] != 0 ? 2 : 4);
   // Heads of a cache that is too large: those of its first ones.
   a.fit = std::clamp<std::size_t>(kMostCacheBytes / std::max<std::size_t>(head_bytes, 1), 1, kv_heads);
   // Two tiles of positions and a bit, if the cache holds them, behind a part where there are parts; so many
@@ -161,12 +159,8 @@ Attended attended(const Values& v, Sequence& sequence, Case& c) {
     for (std::size_t i = row * dim; i < (row + 1) * dim; ++i)
       a.keys[i] = sequence.number(), a.values[i] = sequence.number();
   }
-  for (auto [name, numbers] : {std::pair("keys", &a.keys), std::pair("values", &a.values)}) {
-    if (half)
-      c.inputs[name] = as_halves(*numbers);
-    else
-      c.input(name, *numbers);
-  }
+  add_cached(v, "keys", a.keys, c);
+  add_cached(v, "values", a.values, c);
   a.q = sequence.numbers(v["Q_OFFSET"] + (a.tokens - 1) * v["Q_STRIDE"] + v["HEADS"] * dim);
   c.input("q", a.q);
   a.sinks = sequence.numbers(v["SINKS"] != 0 ? v["HEADS"] : 0);

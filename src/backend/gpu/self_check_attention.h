@@ -18,8 +18,8 @@ double score_of(const Values& v, double score, std::size_t head, std::size_t key
 AttentionParams seen_by(const Values& v);
 // Positions of a split of so many: splits.wgsl.
 std::size_t split_positions(const Values& v, std::size_t length);
-// The numbers as words of two f16, and as these hold them.
-std::vector<std::uint32_t> as_halves(std::vector<float>& numbers);
+// An input as a cache of this type holds it, in f16 with KV_HALF; the numbers become what these hold.
+void add_cached(const Values& v, const char* name, std::vector<float>& numbers, Case& c);
 // `parts` and `marks` of so many tokens: combined.wgsl.
 void add_part_outputs(const Values& v, std::size_t tokens, Case& c);
 

@@ -140,14 +140,11 @@ class NewestHeads {
   std::vector<float> qkv_;
 };
 
-// A cache that the kernel writes, too. Rounds the numbers as it holds them.
-void add_written_cache(const Values& v, std::vector<float>& keys, std::vector<float>& values, Case& c) {
-  for (auto [name, numbers] : {std::pair("keys", &keys), std::pair("values", &values)}) {
-    if (v["KV_HALF"] != 0)
-      c.inputs[name] = as_halves(*numbers), c.halves.insert(name);
-    else
-      c.input(name, *numbers);
+// The cache is an input that the kernel writes, too.
+void expect_written(const Values& v, Case& c) {
+  for (const char* name : {"keys", "values"}) {
     c.written.insert(name);
+    if (v["KV_HALF"] != 0) c.halves.insert(name);
   }
 }
 
@@ -176,11 +173,9 @@ Case rope_append_case(const Values& v) {
   const Newest newest(v, kTokensWritten, kPositionsWritten, kMostWrittenBytes);
   Sequence sequence;
   Case c;
-  for (const char* name : {"keys", "values"}) {
+  for (const char* name : {"keys", "values"})
     c.inputs[name].resize(newest.rows() * dim / (v["KV_HALF"] != 0 ? 2 : 1));
-    c.written.insert(name);
-    if (v["KV_HALF"] != 0) c.halves.insert(name);
-  }
+  expect_written(v, c);
   const NewestHeads heads(v, newest, v["QKV_STRIDE"], sequence, c);
   const bool norm = v["NORM"] != 0;
   const std::vector<float> q_weights = sequence.numbers(norm ? dim : 0),
@@ -230,7 +225,9 @@ Case decode_attention_case(const Values& v) {
       keys[i] = sequence.number(), values[i] = sequence.number();
     }
   }
-  add_written_cache(v, keys, values, c);
+  add_cached(v, "keys", keys, c);
+  add_cached(v, "values", values, c);
+  expect_written(v, c);
   const NewestHeads heads(v, newest, many ? v["QKV_STRIDE"] : 0, sequence, c);
   const bool norm = v["QK_NORM"] != 0;
   const std::vector<float> weights = sequence.numbers(norm ? 2 * dim : 0);
