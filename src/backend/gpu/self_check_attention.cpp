@@ -57,6 +57,18 @@ void add_cached(const Values& v, const char* name, std::vector<float>& numbers, 
   }
 }
 
+Weighed weigh(std::span<const double> scores, std::size_t dim,
+              const std::function<const float*(std::size_t)>& value_of) {
+  Weighed w{.top = *std::ranges::max_element(scores), .sums = std::vector<double>(dim, 0)};
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double share = std::exp(scores[i] - w.top);
+    const float* value = value_of(i);
+    for (std::size_t d = 0; d < dim; ++d) w.sums[d] += share * value[d];
+    w.total += share;
+  }
+  return w;
+}
+
 void add_part_outputs(const Values& v, std::size_t tokens, Case& c) {
   const std::size_t parts = tokens * v["HEADS"] * v["MOST_SPLITS"];
   const bool half = v["KV_HALF"] != 0;
@@ -252,27 +264,21 @@ Case attention_case(const Values& v) {
       last = first;
       while (last < position && (!parted || part_of(v, last + 1) == part_of(v, first))) ++last;
       const std::span here = std::span(scores).subspan(first - begin, last + 1 - first);
-      const double top = parted ? *std::ranges::max_element(here) : 0;
-      double total = a.sinks.empty() ? 0 : std::exp(static_cast<double>(a.sinks[h]));
-      std::vector<double> mean(value_dim, 0);  // times `total`
-      for (std::size_t i = 0; i < here.size(); ++i) {
-        const double share = std::exp(here[i] - top);
-        const float* value = &a.values[rows[first + i] * dim];
-        for (std::size_t d = 0; d < value_dim; ++d) mean[d] += share * value[d];
-        total += share;
-      }
-      for (double& value : mean) value /= total;
+      const Weighed w =
+          weigh(here, value_dim, [&](std::size_t i) { return &a.values[rows[first + i] * dim]; });
+      const double sink = a.sinks.empty() ? 0 : std::exp(a.sinks[h] - w.top), total = w.total + sink;
       if (!parted) {
         for (std::size_t d = 0; d < value_dim; ++d)
-          c.expected.push_back({v["OUT_OFFSET"] + t * out_stride + h * value_dim + d, mean[d], allowed});
+          c.expected.push_back(
+              {v["OUT_OFFSET"] + t * out_stride + h * value_dim + d, w.sums[d] / total, allowed});
         continue;
       }
       const std::size_t place = (t * all_heads + h) * places + place_of(v, part_of(v, first));
-      c.expected.push_back({2 * place, top, 1e-4 * (1 + std::abs(top)), "marks"});
+      c.expected.push_back({2 * place, w.top, 1e-4 * (1 + std::abs(w.top)), "marks"});
       c.expected.push_back({2 * place + 1, total, 1e-3 * total, "marks"});
       for (std::size_t d = 0; d < value_dim; ++d) {
-        const double rounded = v["KV_HALF"] != 0 ? std::abs(mean[d]) / 1024 : 0;
-        c.expected.push_back({place * dim + d, mean[d], allowed + rounded, "parts"});
+        const double mean = w.sums[d] / total, rounded = v["KV_HALF"] != 0 ? std::abs(mean) / 1024 : 0;
+        c.expected.push_back({place * dim + d, mean, allowed + rounded, "parts"});
       }
     }
   }

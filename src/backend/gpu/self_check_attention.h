@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "backend/gpu/self_check_inputs.h"
@@ -20,6 +22,14 @@ AttentionParams seen_by(const Values& v);
 std::size_t split_positions(const Values& v, std::size_t length);
 // An input as a cache of this type holds it, in f16 with KV_HALF; the numbers become what these hold.
 void add_cached(const Values& v, const char* name, std::vector<float>& numbers, Case& c);
+// Values weighed by the softmax of their scores, before the division by `total`, whose shares are relative to
+// the largest score.
+struct Weighed {
+  double top = 0, total = 0;
+  std::vector<double> sums;
+};
+Weighed weigh(std::span<const double> scores, std::size_t dim,
+              const std::function<const float*(std::size_t)>& value_of);
 // `parts` and `marks` of so many tokens: combined.wgsl.
 void add_part_outputs(const Values& v, std::size_t tokens, Case& c);
 

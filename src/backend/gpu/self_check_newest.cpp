@@ -266,20 +266,14 @@ Case decode_attention_case(const Values& v) {
             for (std::size_t d = 0; d < dim; ++d) score += query[d] * (p == position ? key[d] : cached[d]);
             scores.push_back(score_of(v, score * v.number("SCALE_BITS"), h, p, position));
           }
-          const double top = *std::ranges::max_element(scores);
-          double total = 0;
-          std::vector<double> mean(dim, 0);  // times `total`
-          for (std::size_t p = first; p <= last; ++p) {
-            const double share = std::exp(scores[p - first] - top);
-            const float* cached = p == position ? value.data() : &values[newest.row(t, kv, p) * dim];
-            for (std::size_t d = 0; d < dim; ++d) mean[d] += share * cached[d];
-            total += share;
-          }
+          const Weighed w = weigh(scores, dim, [&](std::size_t i) {
+            return first + i == position ? value.data() : &values[newest.row(t, kv, first + i) * dim];
+          });
           const std::size_t place = (t * all_heads + h) * places + (first - begin) / each;
-          c.expected.push_back({2 * place, top, off * (1 + std::abs(top)), "marks"});
-          c.expected.push_back({2 * place + 1, total, 5 * off * total, "marks"});
+          c.expected.push_back({2 * place, w.top, off * (1 + std::abs(w.top)), "marks"});
+          c.expected.push_back({2 * place + 1, w.total, 5 * off * w.total, "marks"});
           for (std::size_t d = 0; d < dim; ++d)
-            c.expected.push_back({place * dim + d, mean[d] / total, off, "parts"});
+            c.expected.push_back({place * dim + d, w.sums[d] / w.total, off, "parts"});
         }
       }
     }
