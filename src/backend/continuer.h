@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "backend/step_input.h"
 #include "backend/tap.h"
@@ -95,5 +96,10 @@ class Continuer {
  private:
   static Status alone() { return fail(ErrorCode::kUnsupported, "Sequences continue one at a time here."); }
 };
+
+// Continues a sequence by itself to its end, and stops it there. `length`: tokens that its cache holds
+// before.
+Result<std::vector<TokenId>> continue_to_end(Continuer& continuer, const Continuation& continuation,
+                                             std::uint64_t length);
 
 }  // namespace doppler

@@ -42,15 +42,8 @@ Continuation continuation_of(std::uint32_t slot, std::span<const TokenId> text,
 Result<std::vector<TokenId>> alone(Backend& backend, std::span<const TokenId> text) {
   const GenerateOptions greedy;
   DOPPLER_TRY(feed(backend, 0, text));
-  Continuer& continuer = *backend.continuer();
-  DOPPLER_TRY(continuer.continue_sequence(continuation_of(0, text, greedy)));
-  std::vector<TokenId> tokens;
-  for (;;) {
-    DOPPLER_ASSIGN(const auto some, continuer.next_tokens());
-    if (some.empty()) break;
-    tokens.insert(tokens.end(), some.begin(), some.end());
-  }
-  DOPPLER_TRY(continuer.stop_sequence(text.size() - 1 + tokens.size()));
+  DOPPLER_ASSIGN(std::vector<TokenId> tokens,
+                 continue_to_end(*backend.continuer(), continuation_of(0, text, greedy), text.size() - 1));
   backend.clear(0);
   return tokens;
 }

@@ -877,6 +877,13 @@ TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
   unsetenv("XDG_CACHE_HOME");
 }
 
+// Whether a line says that this kernel is computed wrongly.
+bool tells_of(const std::vector<Fallback>& fallbacks, std::string_view kernel) {
+  return std::ranges::any_of(fallbacks, [&](const Fallback& told) {
+    return told.why.find(fmt::format("computes the kernel {} ", kernel)) != std::string::npos;
+  });
+}
+
 // Of the ways in which a prompt attends the first is broken, then the first two: the next one runs, the
 // product behind quantises for itself where nobody leaves it blocks, and a line says so.
 TEST(SelfCheck, TakesTheNextWayToAttendWhereTheFirstAreWrong) {
@@ -909,9 +916,7 @@ TEST(SelfCheck, TakesTheNextWayToAttendWhereTheFirstAreWrong) {
     // Other orders of sums, where a last bit decides between two codes of an activation.
     EXPECT_LT(doppler::testing::relative_error(other.logits, whole.logits), 0.02);
     EXPECT_GT(other.fallbacks.size(), whole.fallbacks.size());
-    EXPECT_TRUE(std::ranges::any_of(other.fallbacks, [&](const Fallback& told) {
-      return told.why.find(fmt::format("computes the kernel {} ", kernel)) != std::string::npos;
-    }));
+    EXPECT_TRUE(tells_of(other.fallbacks, kernel));
   };
   expect_without("attention_combine.wgsl", "prompt_parts.wgsl", "part_of(position) + 1u - first)",
                  "part_of(position) - first)");
@@ -974,9 +979,7 @@ TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {
     EXPECT_TRUE(other.continues);
     EXPECT_EQ(other.agree, 1u);
     EXPECT_FALSE(other.checks);  // guesses would be taken for what a single token does not choose
-    EXPECT_TRUE(std::ranges::any_of(other.fallbacks, [&](const Fallback& told) {
-      return told.why.find(fmt::format("computes the kernel {} ", kernel)) != std::string::npos;
-    }));
+    EXPECT_TRUE(tells_of(other.fallbacks, kernel));
   }
 }
 

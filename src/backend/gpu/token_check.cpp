@@ -103,19 +103,13 @@ std::string wrong_choice(const Backend& backend, std::span<const float> logits, 
 // Tokens that the device chooses one after the other, all of them before the host reads any.
 Result<std::vector<TokenId>> chosen_tokens(Backend& backend, const CheckPrompt& check) {
   constexpr std::uint64_t kTokens = 4;  // the first is fed by the host, the others by the device
-  Continuer& continuer = *backend.continuer();
   if (check.length > 0) DOPPLER_TRY(backend.step(check.prompt, nullptr));
   const GenerateOptions greedy;
   const TokenId history[] = {check.token.ids[0]};
-  DOPPLER_TRY(continuer.continue_sequence(
-      {.slot = 0, .id = history[0], .most = kTokens, .sampling = &greedy, .history = history}));
-  std::vector<TokenId> tokens;
-  for (;;) {
-    DOPPLER_ASSIGN(const auto some, continuer.next_tokens());
-    if (some.empty()) break;
-    tokens.insert(tokens.end(), some.begin(), some.end());
-  }
-  DOPPLER_TRY(continuer.stop_sequence(check.length + tokens.size()));
+  const Continuation continuation{
+      .slot = 0, .id = history[0], .most = kTokens, .sampling = &greedy, .history = history};
+  DOPPLER_ASSIGN(std::vector<TokenId> tokens,
+                 continue_to_end(*backend.continuer(), continuation, check.length));
   backend.clear(0);
   return tokens;
 }
