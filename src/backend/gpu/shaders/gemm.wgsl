@@ -1,6 +1,6 @@
 // Y = X W' for many tokens, X in blocks of 8 bits as quantise.wgsl leaves them, W in quantised units (weights.wgsl). A
 // workgroup makes TM tokens x TN rows of W; it goes through k in steps of UK units, which pass through workgroup memory
-// while the next ones wait in registers. Nibbles stay nibbles until they are multiplied. Thread t has the columns
+// while the next ones wait in registers. Codes that are plain nibbles stay nibbles until they are multiplied. Thread t has the columns
 // t % LN + j LN and the tokens t / LN + i LM, so that a subgroup reads few tokens and neighbouring rows.
 // UNROLLED writes the blocks of a step out, else they are a loop. With SPLITS > 1 each workgroup along z takes a part of k
 // and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
@@ -15,7 +15,7 @@
 //   ROWS of W, UNITS_K units of a row; FORM, SCALES see weights.wgsl; BIAS 1: bias[row] is added
 //   COUNT the word of `step` with the number of tokens; token i's row of `out` begins at float i * OUT_STRIDE + OUT_OFFSET
 // Here k is the sum's index, a unit 64 of it, a block 32 and a piece of x 16; x8, xs: see quantise.wgsl.
-// Letters: w codes, s scales, m minima of W; x codes, b block scales, q code sums of X; n a load of a thread.
+// Letters: w codes, h their upper bits, s scales, m minima of W; x codes, b block scales, q code sums of X; n a load of a thread.
 #if !GROUPED
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 #endif
@@ -48,8 +48,12 @@ var<workgroup> own_tile : vec4u;
 #define GROUPS 2 + 2 * (GROUPS_16)
 #define SUMS (GROUPS_16) && (HAS_MIN)
 #define PIECES_X UK * 4
-// Pieces of a unit as the tile holds them: levels that nibbles stand for are made once, before they are shared.
-#define STORED (FORM == 8) * 4 + (FORM != 8) * (PIECES)
+// Pieces of a unit as the tile holds them: codes of which more than a shift and a mask makes bytes become bytes once, before they are
+// shared (an H200, Llama 3.2 1B in Q6_K: 16.7 ms for 512 tokens where each thread made its own, 16.2 so).
+#define MADE FORM >= 6
+#define STORED (FORM >= 6) * 4 + (FORM < 6) * (PIECES)
+// Words of upper bits that belong to a piece.
+#define HIGH_EACH (HIGH_WORDS) / (PIECES)
 #define BLOCKS_X UK * 2
 #if UNROLLED
 #define REPEATS BLOCKS_X
@@ -78,9 +82,6 @@ var<workgroup> tile_w : array<vec4u, ${TN * UK * (STORED)}>;  // [unit and piece
 var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;  // scales [unit][group][row]
 var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;  // [piece][token], PITCH apart
 var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;  // scales of x [block][token]
-#if HIGH_WORDS
-var<workgroup> tile_h : array<u32, ${TN * UK * (HIGH_WORDS)}>;  // upper bits of codes [unit][word][row]
-#endif
 #if HAS_MIN
 var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;  // minima [unit][group][row]
 #endif
@@ -194,12 +195,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #for n in 0..LOADS_W
   var w${n} = vec4u(0u);
+#for k in 0..HIGH_EACH
+  var h${n}_${k} = 0u;
+#endfor
 #endfor
 #for n in 0..LOADS_S
   var s${n} = vec4u(0u);
-#if HIGH_WORDS
-  var h${n} = vec4u(0u);
-#endif
 #endfor
 #for n in 0..LOADS_X
   var x${n} = vec4u(0u);
@@ -219,9 +220,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
     if (t + ${n * THREADS}u < ${TN * UK * PIECES}u) {
 #endif
-#if FORM == 8
+#if MADE
       let to = (t + ${n * THREADS}u) / ${TN}u * ${2 * TN}u + (t + ${n * THREADS}u) % ${TN}u;
-#if TREE
+#if HIGH_WORDS
+      tile_w[to] = signed_low(w${n}, h${n}_0);
+      tile_w[to + ${TN}u] = signed_high(w${n}, h${n}_${HIGH_EACH - 1});
+#elif TREE
       tile_w[to] = raised(low_levels(w${n}));
       tile_w[to + ${TN}u] = raised(high_levels(w${n}));
 #else
@@ -249,7 +253,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         s${n}[${word}],
 #endfor
 #for word in 0..HIGH_WORDS
-        h${n}[${word}],
+        0u,
 #endfor
         ${g}u);
 #if TAIL
@@ -263,9 +267,6 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if HAS_MIN
       tile_m[to + ${g * TN}u] = scale${g}.y;
 #endif
-#endfor
-#for word in 0..HIGH_WORDS
-      tile_h[us${n} * ${(HIGH_WORDS) * TN}u + ${word * TN}u + (t + ${n * THREADS}u) % ${TN}u] = h${n}[${word}];
 #endfor
     }
 #endfor
@@ -304,15 +305,18 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
     w${n} = codes[at_w${n} + next * ${UK * PIECES * 64}u];
 #endif
+#if HIGH_WORDS
+    let high${n} = scale_index(rw${n}, min(next * ${UK}u + pw${n} / ${PIECES}u, ${UNITS_K - 1}u)) + ${OWN_WORDS * 64}u;
+#for k in 0..HIGH_EACH
+    h${n}_${k} = scales[high${n} + (pw${n} % ${PIECES}u * ${HIGH_EACH}u + ${k}u) * 64u];
+#endfor
+#endif
 #endfor
 #for n in 0..LOADS_S
     {
       let from_s = scale_index(rs${n}, min(next * ${UK}u + us${n}, ${UNITS_K - 1}u));
 #for word in 0..OWN_WORDS
       s${n}[${word}] = own_scale(scales[from_s + ${word * 64}u], min(next * ${UK}u + us${n}, ${UNITS_K - 1}u));
-#endfor
-#for word in 0..HIGH_WORDS
-      h${n}[${word}] = scales[from_s + ${(OWN_WORDS + word) * 64}u];
 #endfor
     }
 #endfor
@@ -343,18 +347,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
     for (var b = ${part * BLOCKS_X / REPEATS}u; b < ${(part + 1) * BLOCKS_X / REPEATS}u; b++) {
 #for j in 0..RN
-#if FORM == 3 || FORM == 8
+#if FORM == 3 || MADE
       let lo${j} = tile_w[b * ${2 * TN}u + column + ${j * LN}u];
       let hi${j} = tile_w[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #else
       let both${j} = tile_w[b * ${TN}u + column + ${j * LN}u];
-#if FORM == 6
-      let lo${j} = signed_low(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
-      let hi${j} = signed_high(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
-#elif FORM == 7
-      let lo${j} = signed_low(both${j}, tile_h[b * ${2 * TN}u + column + ${j * LN}u]);
-      let hi${j} = signed_high(both${j}, tile_h[b * ${2 * TN}u + column + ${TN + j * LN}u]);
-#elif FORM == 4
+#if FORM == 4
       let lo${j} = (both${j} << vec4u(4u)) & vec4u(0xf0f0f0f0u);
       let hi${j} = both${j} & vec4u(0xf0f0f0f0u);
 #else
