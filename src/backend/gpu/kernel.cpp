@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <functional>
+#include <numeric>
 #include <set>
 
 #include "backend/gpu/provider.h"
@@ -321,13 +323,18 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
 Status KernelCache::compile_all(std::span<Compiled> kernels, ThreadPool& pool, const Beside& beside) {
   const Stopwatch compiling(device_.loading.compiling);
   std::vector<Status> made(kernels.size());
+  // The longest texts take a driver longest; begun last, they would be waited for alone.
+  std::vector<std::size_t> order(kernels.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](std::size_t i) { return kernels[i].kernel->text_bytes(); });
   std::atomic<std::size_t> next = 0;
   pool.parallel_for(pool.used(), 1, [&](std::size_t begin, std::size_t) {
     for (;;) {
       if (begin == 0 && beside && pool.used() > 1) beside();
-      const std::size_t i = next++;
-      if (i >= kernels.size()) return;
-      made[i] = kernels[i].kernel->finish(device_);
+      const std::size_t at = next++;
+      if (at >= order.size()) return;
+      made[order[at]] = kernels[order[at]].kernel->finish(device_);
     }
   });
   for (Status& status : made) DOPPLER_TRY(std::move(status));

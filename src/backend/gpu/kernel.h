@@ -52,6 +52,7 @@ class Kernel {
   Status finish(Device& device);
 
   const std::string& label() const { return label_; }
+  std::size_t text_bytes() const { return text_.size(); }  // 0 once it is compiled
   const std::vector<Binding>& bindings() const { return bindings_; }
   WGPUComputePipeline pipeline() const { return pipeline_.get(); }
   WGPUBindGroupLayout layout() const { return layout_.get(); }
