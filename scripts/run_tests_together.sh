@@ -1,18 +1,28 @@
 #!/usr/bin/env bash
-# run_tests_together.sh BUILD: every GoogleTest program of that build, in few processes instead of one for each test, which is
-# what ctest starts: a sanitizer takes a tenth of a second to set up its memory, 1700 times. For CI's sanitizer run; the
+# run_tests_together.sh BUILD [--in-turn]: every GoogleTest program of that build, in few processes instead of one for each test, which
+# is what ctest starts: a sanitizer takes a tenth of a second to set up its memory, 1700 times. For CI's sanitizer run; the
 # programs are cut into shards, as many of them at a time as there are cores. Prints what fails; the exit status says whether.
+# --in-turn: of the programs that take longest, a third of the tests; which, depends on the number of commits, so that all are seen in turn.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${1:?"usage: scripts/run_tests_together.sh BUILD"}
-shards=2  # of a program: each opens its devices and compiles its kernels anew, and two keep two cores busy
+build=${1:?"usage: scripts/run_tests_together.sh BUILD [--in-turn]"}
+at_a_time=2  # shards of a program: each opens its devices and compiles its kernels anew, and two keep two cores busy
+longest=" "  # programs that are taken in turn, a blank on either side
+parts=3
+turn=0
+if [ "${2:-}" = --in-turn ]; then
+  # Whole models by every command, and searches for faults: three quarters of the time, and code that the users' tests run, too.
+  longest=" backend_tests cli_tests diagnosis_tests "
+  turn=$(($(git rev-list --count HEAD) % parts))
+  echo "Of$longest""part $((turn + 1)) of $parts is run; scripts/run_tests_together.sh $build runs all."
+fi
 # Searches through a trained model on the CPU: a minute or two each under a sanitizer, and the same code as the case that stays
 # (layer_left_out). The users' tests have them all.
 left_out='-Doctor/Alone.*/k_v_swapped:Doctor/Alone.*/residual_after_norm:Doctor/Alone.*/rope_thetas_swapped'
 left_out+=':Doctor/Alone.*/rotary_rows_permuted:Doctor/Alone.*/qk_norm_offset:DoctorAlone.SaysThatTheLossTellsNothing*'
 
 run_shard() {
-  local program=$1 shard=$2 log
+  local program=$1 shard=$2 shards=$3 log
   log="$program.$shard.log"
   if GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 2400 "$program" --gtest_filter="$left_out" >"$log" 2>&1; then return 0; fi
   echo "FAILED: $program, shard $shard of $shards; $log ends:"
@@ -21,7 +31,7 @@ run_shard() {
   return 1
 }
 export -f run_shard
-export shards left_out
+export left_out
 export LSAN_OPTIONS="suppressions=$PWD/tests/leaks.supp:print_suppressions=0"  # as tests/CMakeLists.txt sets it for ctest
 
 programs=("$build"/tests/*_tests)
@@ -30,7 +40,11 @@ rm -f "$build"/tests/*_tests.*.log
 status=0
 # The largest programs first, so that no long one is left for the end.
 for program in $(ls -S "${programs[@]}"); do
-  for ((shard = 0; shard < shards; ++shard)); do echo "$program $shard"; done
+  if [[ "$longest" == *" $(basename "$program") "* ]]; then
+    for ((i = 0; i < at_a_time; ++i)); do echo "$program $((i * parts + turn)) $((at_a_time * parts))"; done
+  else
+    for ((i = 0; i < at_a_time; ++i)); do echo "$program $i $at_a_time"; done
+  fi
 done | xargs -P "$(nproc)" -L 1 bash -c 'run_shard "$@"' run_shard || status=1
 ran=$(cat "$build"/tests/*_tests.*.log | grep -oE '^\[  PASSED  \] [0-9]+' | awk '{sum += $4} END {print sum + 0}')
 skipped=$(cat "$build"/tests/*_tests.*.log | grep -cE '^\[  SKIPPED \] [^0-9]' || true)

@@ -5,10 +5,16 @@ file(GLOB DOPPLER_CPU_FILES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/
 file(GLOB DOPPLER_KERNEL_FILES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*_kernels.cpp
      ${PROJECT_SOURCE_DIR}/src/backend/cpu/panel/*.cpp)
 list(REMOVE_ITEM DOPPLER_CPU_FILES ${DOPPLER_KERNEL_FILES})
-set_source_files_properties(${DOPPLER_CPU_FILES} PROPERTIES COMPILE_OPTIONS "-ffp-contract=off")
+set(DOPPLER_CPU_OPTIONS "-ffp-contract=off")
+if(DOPPLER_SANITIZE)  # what computes on the CPU is optimised there, too, and the oracle with it
+  list(APPEND DOPPLER_CPU_OPTIONS -O1)
+  file(GLOB DOPPLER_ORACLE_FILES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/reference/*.cpp)
+  set_source_files_properties(${DOPPLER_ORACLE_FILES} PROPERTIES COMPILE_OPTIONS -O1)
+endif()
+set_source_files_properties(${DOPPLER_CPU_FILES} PROPERTIES COMPILE_OPTIONS "${DOPPLER_CPU_OPTIONS}")
 # AddressSanitizer sees every wrong access; of UndefinedBehaviorSanitizer's checks those of each pointer are left out, which
 # make unrolled kernels so large that they take minutes to compile.
-set(DOPPLER_KERNEL_OPTIONS "-ffp-contract=off;$<$<CONFIG:Release>:-O3>")
+set(DOPPLER_KERNEL_OPTIONS "${DOPPLER_CPU_OPTIONS};$<$<CONFIG:Release>:-O3>")
 if(DOPPLER_SANITIZE)
   list(APPEND DOPPLER_KERNEL_OPTIONS -fno-sanitize=null,object-size,pointer-overflow)
 endif()
