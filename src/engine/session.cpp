@@ -147,6 +147,8 @@ Result<std::span<const float>> Session::append(std::span<const TokenId> ids) {
 bool Session::prepare_check(std::size_t tokens, const GenerateOptions& sampling) {
   const Status prepared = backend_.continuer()->prepare_check(tokens, sampling);
   if (!prepared) backend_.note({"No tokens are guessed ahead.", prepared.error().message});
+  // What the device is refused stays so.
+  if (!prepared && prepared.error().code == ErrorCode::kUnsupported) checks_rightly_ = false;
   tell_new_fallbacks();
   return prepared.has_value();
 }
