@@ -2,13 +2,13 @@
 # run_tests_together.sh BUILD [--in-turn]: every GoogleTest program of that build, in few processes instead of one for each test, which
 # is what ctest starts: a sanitizer takes a tenth of a second to set up its memory, 1700 times. For CI's sanitizer run; the
 # programs are cut into shards, as many of them at a time as there are cores. Prints what fails; the exit status says whether.
-# --in-turn: of the programs that take longest, a third of the tests; which, depends on the number of commits, so that all are seen in turn.
+# --in-turn: of the programs that take longest, a sixth of the tests; which, depends on the number of commits, so that all are seen in turn.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:?"usage: scripts/run_tests_together.sh BUILD [--in-turn]"}
 at_a_time=2  # shards of a program: each opens its devices and compiles its kernels anew, and two keep two cores busy
 longest=" "  # programs that are taken in turn, a blank on either side
-parts=3
+parts=6
 turn=0
 if [ "${2:-}" = --in-turn ]; then
   # Whole models by every command, and searches for faults: three quarters of the time, and code that the users' tests run, too.
