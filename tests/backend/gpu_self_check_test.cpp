@@ -6,6 +6,7 @@
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/token_check.h"
 #include "base/files.h"
+#include "environment.h"
 #include "gpu_weights.h"
 #include "harness.h"
 
@@ -13,6 +14,7 @@ namespace doppler::gpu {
 namespace {
 
 using namespace testing;
+using doppler::testing::Environment;
 using doppler::testing::TempDir;
 
 Variant gemv_variant(DType type, std::int64_t rows, std::int64_t units, bool eight_bits, bool bias = false) {
@@ -845,7 +847,7 @@ TEST(SelfCheck, TokensBetweenTwoExpertsAreToldFromWrongOnes) {
 TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
   DOPPLER_NEEDS_ADAPTER();
   const TempDir folder;
-  ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
+  const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   const BackendOptions options{
       .threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80, .disabled_passes = {}};
@@ -874,7 +876,6 @@ TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
                  "      logits[${ROW0}u + row] = logit + f32(row & 1u);", "gives the token");
   expect_refused("head.wgsl", "best_row = ${ROW0}u + row;", "best_row = ${ROW0}u + row + 1u;",
                  "does not choose the likeliest token");
-  unsetenv("XDG_CACHE_HOME");
 }
 
 // Whether a line says that this kernel is computed wrongly.
@@ -901,11 +902,10 @@ TEST(SelfCheck, TakesTheNextWayToAttendWhereTheFirstAreWrong) {
   };
   const auto look = [&]() -> Result<Seen> {
     const TempDir folder;  // where nobody knows what has passed
-    setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+    const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
     DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
     Seen seen{.logits = doppler::testing::run_in_pieces(*backend, ids, {40, 1}),
               .fallbacks = backend->fallbacks()};
-    unsetenv("XDG_CACHE_HOME");
     return seen;
   };
   ASSERT_OK_AND_ASSIGN(const Seen whole, look());
@@ -942,10 +942,8 @@ TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {
   };
   const auto look = [&]() -> Result<Seen> {
     const TempDir folder;  // where nobody knows what has passed
-    setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
-    auto made = make_backend("gpu", model.spec, model.weights, options);
-    unsetenv("XDG_CACHE_HOME");
-    DOPPLER_ASSIGN(const auto backend, std::move(made));
+    const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
+    DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
     Seen seen{.checks = backend->continuer()->prepare_check(4, {}).has_value()};
     for (std::int32_t i = 0; i < 12; ++i) {
       StepInput two;
@@ -987,7 +985,7 @@ TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {
 TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
   DOPPLER_NEEDS_ADAPTER();
   const TempDir folder;
-  ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
+  const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   BackendOptions options{.threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80};
   options.gpu_setup.tune =
@@ -1020,7 +1018,7 @@ TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
                   "{}u && ${{UNITS}}u == {}u);",
                   r, lanes, units));
   const TempDir fresh;  // where nobody knows that this program has passed
-  ASSERT_EQ(setenv("XDG_CACHE_HOME", fresh.path().c_str(), 1), 0);
+  const Environment fresh_cache("XDG_CACHE_HOME", fresh.path().c_str());
   ASSERT_OK_AND_ASSIGN(const Seen next, look());
   EXPECT_TRUE(next.continues);
   EXPECT_NE(next.head, whole.head);
@@ -1029,13 +1027,12 @@ TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
       << next.fallbacks.front().what;
   EXPECT_NE(next.fallbacks.front().why.find("does not choose the likeliest token"), std::string::npos)
       << next.fallbacks.front().why;
-  unsetenv("XDG_CACHE_HOME");
 }
 
 TEST(SelfCheck, ChecksAWholeModelOnce) {
   DOPPLER_NEEDS_ADAPTER();
   const TempDir folder;
-  ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
+  const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
   EXPECT_EQ(gpu::CacheFile::user_folder(), folder / "doppler");
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8, .disabled_passes = {}};
@@ -1064,7 +1061,6 @@ TEST(SelfCheck, ChecksAWholeModelOnce) {
   // Remembered: the broken kernel is not looked at again.
   const Broken broken("batch_norm.wgsl", "x = h${i} * g", "x = h${i} * g * 2.0");
   ASSERT_OK(first_step());
-  unsetenv("XDG_CACHE_HOME");
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "environment.h"
 #include "testing.h"
 
 extern char** environ;
@@ -120,28 +120,6 @@ inline std::string complaint(const Outcome& outcome) {
   const bool told = outcome.err.starts_with("cpu: ") || outcome.err.starts_with("gpu: ");
   return told ? outcome.err.substr(outcome.err.find('\n') + 1) : outcome.err;
 }
-
-// A variable of the environment that programs get, while this lives.
-class Environment {
- public:
-  Environment(std::string name, const char* value) : name_(std::move(name)) {
-    if (const char* old = std::getenv(name_.c_str())) old_ = old;
-    set(value);
-  }
-  ~Environment() { set(old_ ? old_->c_str() : nullptr); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  void set(const char* value) {
-    if (value == nullptr)
-      unsetenv(name_.c_str());
-    else
-      setenv(name_.c_str(), value, 1);
-  }
-  std::string name_;
-  std::optional<std::string> old_;
-};
 
 inline std::string model_path(const std::string& name) {
   return data_path("models/" + name).string();

@@ -9,6 +9,7 @@
 #include "engine/engines.h"
 #if DOPPLER_GPU
 #include "changed_shaders.h"
+#include "environment.h"
 #endif
 
 namespace doppler {
@@ -306,18 +307,6 @@ TEST(Speculation, AGpuThatGuessesLetsOthersJoin) {
   EXPECT_GT(guessing->timings.guessed_right, 50u);
 }
 
-// A folder of its own for what kernels have passed, while it lives.
-class FreshCache {
- public:
-  FreshCache() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
-  FreshCache(const FreshCache&) = delete;
-  FreshCache& operator=(const FreshCache&) = delete;
-  ~FreshCache() { unsetenv("XDG_CACHE_HOME"); }
-
- private:
-  const testing::TempDir folder_;
-};
-
 // Driver's errors come in kernels of one kind: here the sums of tokens that follow one another are lost. Says
 // so in `why`, guesses nothing, and gives the tokens that come one by one.
 void expect_no_guesses(const Ids& plain, std::string_view why) {
@@ -340,7 +329,8 @@ void expect_no_guesses(const Ids& plain, std::string_view why) {
 }
 
 TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
-  const FreshCache cache;
+  const testing::TempDir folder, fresh;
+  const testing::Environment cache("XDG_CACHE_HOME", folder.path().c_str());
   auto right = load_circling();
   if (!right) GTEST_SKIP() << right.error().message;
   GenerateOptions options = just(200);
@@ -350,7 +340,7 @@ TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
   EXPECT_GT(plain->timings.guessed_right, 50u);
   // The kernels have passed their checks, and are believed from then on: the tokens that they choose tell.
   expect_no_guesses(plain->ids, "otherwise than one by one");
-  const FreshCache nothing_passed;
+  const testing::Environment nothing_passed("XDG_CACHE_HOME", fresh.path().c_str());
   expect_no_guesses(plain->ids, "because a kernel of several is refused");
 }
 
