@@ -7,14 +7,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:?"usage: scripts/run_tests_together.sh BUILD [--in-turn]"}
 at_a_time=2  # shards of a program: each opens its devices and compiles its kernels anew, and two keep two cores busy
-longest=" "  # programs that are taken in turn, a blank on either side
-parts=6
-turn=0
+longest=""  # programs of which a part is run
 if [ "${2:-}" = --in-turn ]; then
   # Whole models by every command, and searches for faults: three quarters of the time, and code that the users' tests run, too.
-  longest=" backend_tests cli_tests diagnosis_tests "
+  longest="backend_tests cli_tests diagnosis_tests"
+  parts=6
   turn=$(($(git rev-list --count HEAD) % parts))
-  echo "Of$longest""part $((turn + 1)) of $parts is run; scripts/run_tests_together.sh $build runs all."
+  echo "Of $longest part $((turn + 1)) of $parts is run; scripts/run_tests_together.sh $build runs all."
 fi
 # Searches through a trained model on the CPU: a minute or two each under a sanitizer, and the same code as the case that stays
 # (layer_left_out). The users' tests have them all.
@@ -40,11 +39,9 @@ rm -f "$build"/tests/*_tests.*.log
 status=0
 # The largest programs first, so that no long one is left for the end.
 for program in $(ls -S "${programs[@]}"); do
-  if [[ "$longest" == *" $(basename "$program") "* ]]; then
-    for ((i = 0; i < at_a_time; ++i)); do echo "$program $((i * parts + turn)) $((at_a_time * parts))"; done
-  else
-    for ((i = 0; i < at_a_time; ++i)); do echo "$program $i $at_a_time"; done
-  fi
+  of=1 part=0
+  if [[ " $longest " == *" $(basename "$program") "* ]]; then of=$parts part=$turn; fi
+  for ((shard = 0; shard < at_a_time; ++shard)); do echo "$program $((shard * of + part)) $((at_a_time * of))"; done
 done | xargs -P "$(nproc)" -L 1 bash -c 'run_shard "$@"' run_shard || status=1
 ran=$(cat "$build"/tests/*_tests.*.log | grep -oE '^\[  PASSED  \] [0-9]+' | awk '{sum += $4} END {print sum + 0}')
 skipped=$(cat "$build"/tests/*_tests.*.log | grep -cE '^\[  SKIPPED \] [^0-9]' || true)

@@ -51,7 +51,7 @@ var<workgroup> own_tile : vec4u;
 // Pieces of a unit as the tile holds them: codes of which more than a shift and a mask makes bytes become bytes once, before they are
 // shared (an H200, Llama 3.2 1B in Q6_K: 16.7 ms for 512 tokens where each thread made its own, 16.2 so).
 #define MADE FORM >= 6
-#define STORED (FORM >= 6) * 4 + (FORM < 6) * (PIECES)
+#define STORED (MADE) * 4 + !(MADE) * (PIECES)
 // Words of upper bits that belong to a piece.
 #define HIGH_EACH (HIGH_WORDS) / (PIECES)
 #define BLOCKS_X UK * 2
