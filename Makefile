@@ -1,6 +1,6 @@
 # The front door. Every target installs what is missing (Debian, Ubuntu) and builds what it needs.
 #   make run      let the demo model answer "The color of the sky is"
-#   make test     every test
+#   make test     the tests; make test-more runs those, too, that only try more models on the GPU
 #   make build    the program, at build/release/doppler
 #   make sanitize every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make threads  what the interface promises about threads, under ThreadSanitizer
@@ -12,7 +12,7 @@
 #   make format   clang-format over everything
 #   make cost     what compiling costs, by room, from nothing
 # DOPPLER_GPU=OFF leaves the GPU backend out, and the library and drivers that only it needs.
-.PHONY: run build test test-web sanitize threads fuzz web installable install package bench format cost clean deps
+.PHONY: run build test test-more test-web sanitize threads fuzz web installable install package bench format cost clean deps
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
@@ -34,6 +34,9 @@ test: deps
 	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) -DDOPPLER_TESTS=ON >/dev/null
 	cmake --build build/release --target doppler_tests -j $(JOBS)
 	ctest --preset release -j $(JOBS)
+
+test-more: test
+	ctest --preset more -j $(JOBS)
 
 sanitize: deps
 	@cmake --preset debug -DDOPPLER_GPU=$(DOPPLER_GPU) >/dev/null

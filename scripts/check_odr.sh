@@ -5,7 +5,7 @@
 # --in-turn: only where the number of commits is a multiple of three, since it compiles all rooms once more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ "${1:-}" = --in-turn ] && [ $(($(git rev-list --count HEAD) % 3)) -ne 0 ]; then
+if [ "${1:-}" = --in-turn ] && [ "$(scripts/turn.sh 3)" -ne 0 ]; then
   echo "It is checked at every third commit; scripts/check_odr.sh checks it now."
   exit 0
 fi

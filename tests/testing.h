@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -53,6 +54,15 @@ class TempDir {
  private:
   std::filesystem::path path_;
 };
+
+// The ending of a test's name: "models/gemma3" as "models_gemma3".
+inline std::string as_test_name(std::string text) {
+  for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return text;
+}
+inline std::string named_by_param(const ::testing::TestParamInfo<const char*>& test) {
+  return as_test_name(test.param);
+}
 
 inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;

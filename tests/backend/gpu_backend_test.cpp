@@ -118,8 +118,15 @@ TEST_P(GpuModel, AgreesAtEveryStageInAnyPiecesAndCompany) {
   EXPECT_LT(relative_error(in_company, std::span(logits).first(in_company.size())), tolerance_of(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, GpuModel, ::testing::ValuesIn(kDenseFixtures),
-                         [](const auto& family) { return std::string(family.param); });
+// The others are compared with transformers by tests/diagnosis/fixtures_test.cpp.
+INSTANTIATE_TEST_SUITE_P(Dense, GpuModel,
+                         ::testing::Values("llama", "gemma2", "gemma3", "phi", "olmo3", "gpt2", "cohere"),
+                         named_by_param);
+INSTANTIATE_TEST_SUITE_P(More, GpuModel,
+                         ::testing::Values("llama3", "mistral", "qwen2", "qwen3", "phi3", "gemma3_k288",
+                                           "granite", "nemotron", "exaone4", "hunyuan_v1_dense", "glm4",
+                                           "apertus", "ministral3", "falcon_alibi"),
+                         named_by_param);
 
 // The same model on other devices and in other memory.
 class GpuVariants : public GpuModel {};
@@ -188,8 +195,7 @@ TEST_P(GpuVariants, KeepKeysAsHalves) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, GpuVariants, ::testing::Values("phi3", "gemma2"),
-                         [](const auto& family) { return std::string(family.param); });
+INSTANTIATE_TEST_SUITE_P(Dense, GpuVariants, ::testing::Values("phi3", "gemma2"), named_by_param);
 
 // Windows of 8 tokens go round their rings many times.
 class GpuLongContext : public GpuModel {};
@@ -213,8 +219,7 @@ TEST_P(GpuLongContext, AgreesWithTheCpuBackend) {
             tolerance_of(GetParam(), *backend));
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, GpuLongContext, ::testing::Values("gemma3"),
-                         [](const auto& family) { return std::string(family.param); });
+INSTANTIATE_TEST_SUITE_P(Dense, GpuLongContext, ::testing::Values("gemma3"), named_by_param);
 
 // Files of block types, of the fixtures' logits by transformers on the same weights.
 class GpuQuantised : public ::testing::TestWithParam<const char*> {
@@ -273,14 +278,12 @@ TEST_P(GpuQuantised, RoundsNoWorseThanLlamaCppAndNotAtAllWhenExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gguf, GpuQuantised,
-                         ::testing::Values("llama.Q4_0", "llama.Q5_1", "llama.Q8_0", "llama_k256.Q2_K",
-                                           "llama_k256.Q4_K_M", "llama_k256.IQ4_XS", "gemma3_k288.Q4_0",
+                         ::testing::Values("llama.Q8_0", "llama_k256.Q4_K_M", "gemma3_k288.Q4_0"),
+                         named_by_param);
+INSTANTIATE_TEST_SUITE_P(More, GpuQuantised,
+                         ::testing::Values("llama.Q4_0", "llama.Q5_1", "llama_k256.Q2_K", "llama_k256.IQ4_XS",
                                            "gemma3_k288.Q4_K_M"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace(name, '.', '_');
-                           return name;
-                         });
+                         named_by_param);
 
 class GpuBackendLimits : public ::testing::Test {
  protected:

@@ -371,11 +371,7 @@ TEST_P(GpuGuesses, AreRefusedWhereTheyCannotBeChecked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuGuesses, ::testing::Values("gguf/gemma3_k288.Q4_0.gguf", "models/llama"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-                           return name;
-                         });
+                         named_by_param);
 
 // Two slots that share fewer pages than they could fill.
 TEST(GpuGuessesInPages, EndWhereNoneAreLeft) {

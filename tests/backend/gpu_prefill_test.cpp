@@ -236,11 +236,7 @@ TEST_P(QuantisedPrompts, GiveTheSameBesideOthers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, QuantisedPrompts, ::testing::Values("gemma3_k288.Q4_0", "llama_k256.Q4_K_M"),
-                         [](const auto& file) {
-                           std::string name = file.param;
-                           std::ranges::replace(name, '.', '_');
-                           return name;
-                         });
+                         named_by_param);
 
 }  // namespace
 }  // namespace doppler

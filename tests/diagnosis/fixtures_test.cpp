@@ -9,10 +9,13 @@ namespace doppler::diagnosis {
 namespace {
 
 const std::vector<std::string> kFamilies = {
-    "llama",   "llama3",           "mistral",    "qwen2",       "qwen3",      "phi3",       "gemma2",
-    "gemma3",  "gemma3_k288",      "olmo3",      "granite",     "cohere",     "phi",        "nemotron",
-    "exaone4", "hunyuan_v1_dense", "glm4",       "gpt2",        "apertus",    "ministral3", "lfm2",
-    "qwen3_5", "mamba2",           "gemma4_ple", "gemma4_keqv", "deepseek_v3"};
+    "llama3",      "mistral",    "qwen2",       "qwen3",      "phi3",
+    "gemma3_k288", "granite",    "nemotron",    "exaone4",    "hunyuan_v1_dense",
+    "glm4",        "apertus",    "ministral3",  "lfm2",       "qwen3_5",
+    "mamba2",      "gemma4_ple", "gemma4_keqv", "deepseek_v3"};
+// Compared with the reference, stage by stage on a GPU, by tests/backend/gpu_backend_test.cpp.
+const std::vector<std::string> kComparedOnGpus = {"llama", "gemma2", "gemma3", "phi",
+                                                  "olmo3", "gpt2",   "cohere"};
 
 struct Feeding {
   const char* name;
@@ -80,44 +83,49 @@ TEST(Converted, AgreesWithTransformers) {
   EXPECT_TRUE(comparison.agrees());
 }
 
-std::vector<std::string> backend_names() {
+// The backends of which `wanted` is true.
+std::vector<std::string> backends(bool (*wanted)(std::string_view)) {
   std::vector<std::string> names;
-  for (const BackendInfo& info : all_backends()) names.emplace_back(info.name);
+  for (const BackendInfo& info : all_backends())
+    if (wanted(info.name)) names.emplace_back(info.name);
   return names;
 }
+const std::vector<std::string> kAll = backends([](std::string_view) { return true; });
+const std::vector<std::string> kOnTheHost = backends([](std::string_view name) { return name != "gpu"; });
+const std::vector<std::string> kGpu = backends([](std::string_view name) { return name == "gpu"; });
 
-INSTANTIATE_TEST_SUITE_P(
-    Dense, Fixtures, ::testing::Combine(::testing::ValuesIn(backend_names()), ::testing::ValuesIn(kFamilies)),
-    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+using Families = std::vector<std::string>;
+auto each_of(const std::vector<std::string>& backends, const Families& families) {
+  return ::testing::Combine(::testing::ValuesIn(backends), ::testing::ValuesIn(families));
+}
+std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& test) {
+  return std::get<0>(test.param) + "_" + std::get<1>(test.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, Fixtures, each_of(kAll, kFamilies), name_of);
+INSTANTIATE_TEST_SUITE_P(OnTheHost, Fixtures, each_of(kOnTheHost, kComparedOnGpus), name_of);
+INSTANTIATE_TEST_SUITE_P(More, Fixtures, each_of(kGpu, kComparedOnGpus), name_of);
 
 // Experts: MXFP4 with sinks, biases and a clamped activation; sigmoid routing, a shared expert, a dense
 // layer; beside a delta net by key heads, beside Mamba 1, and as layers of their own without a gate.
-INSTANTIATE_TEST_SUITE_P(
-    Experts, Fixtures,
-    ::testing::Combine(::testing::ValuesIn(backend_names()),
-                       ::testing::Values("gpt_oss", "glm4_moe", "qwen3_next", "jamba", "nemotron_h")),
-    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+INSTANTIATE_TEST_SUITE_P(Experts, Fixtures,
+                         each_of(kAll, {"gpt_oss", "glm4_moe", "qwen3_next", "jamba", "nemotron_h"}),
+                         name_of);
 
 // Switches that published models of these families leave alone: positions by what is added to scores, of 12
 // heads; cut queries, keys and values; other activations behind a convolution and without a gate.
 INSTANTIATE_TEST_SUITE_P(Switches, Fixtures,
-                         ::testing::Combine(::testing::ValuesIn(backend_names()),
-                                            ::testing::Values("falcon_alibi", "olmoe_clip", "nemotron_h_gelu",
-                                                              "phimoe_three", "cohere2_part")),
-                         [](const auto& test) {
-                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
-                         });
+                         each_of(kAll, {"falcon_alibi", "olmoe_clip", "nemotron_h_gelu", "phimoe_three",
+                                        "cohere2_part"}),
+                         name_of);
 
 // The first three have no family: Arcee's ungated relu², StarCoder 1's learned positions, VaultGemma.
-const std::vector<std::string> kGuessable = {"arcee", "gpt_bigcode", "vaultgemma", "llama3",   "qwen2",
-                                             "qwen3", "phi3",        "gemma2",     "gemma3",   "mistral",
-                                             "olmo3", "granite",     "phi",        "nemotron", "glm4_moe"};
-INSTANTIATE_TEST_SUITE_P(WithoutAFamily, Guessed,
-                         ::testing::Combine(::testing::ValuesIn(backend_names()),
-                                            ::testing::ValuesIn(kGuessable)),
-                         [](const auto& test) {
-                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
-                         });
+const Families kWithoutAFamily = {"arcee", "gpt_bigcode", "vaultgemma"};
+const Families kGuessable = {"llama3",  "qwen2", "qwen3",   "phi3", "gemma2",   "gemma3",
+                             "mistral", "olmo3", "granite", "phi",  "nemotron", "glm4_moe"};
+INSTANTIATE_TEST_SUITE_P(WithoutAFamily, Guessed, each_of(kAll, kWithoutAFamily), name_of);
+INSTANTIATE_TEST_SUITE_P(OnTheHost, Guessed, each_of(kOnTheHost, kGuessable), name_of);
+INSTANTIATE_TEST_SUITE_P(More, Guessed, each_of(kGpu, kGuessable), name_of);
 
 }  // namespace
 }  // namespace doppler::diagnosis

@@ -148,9 +148,7 @@ constexpr Expected kExpected[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Gguf, Logits, ::testing::ValuesIn(kExpected), [](const auto& test) {
-  std::string name = std::string(test.param.file) + "_" + test.param.backend;
-  std::ranges::replace(name, '.', '_');
-  return name;
+  return testing::as_test_name(std::string(test.param.file) + "_" + test.param.backend);
 });
 
 // The cpu backend on quantised weights, on every instruction set: exact runs give the reference's logits, the
@@ -214,11 +212,7 @@ INSTANTIATE_TEST_SUITE_P(Gguf, QuantisedOnCpu,
                          ::testing::Values("llama.Q4_0", "llama.Q5_1", "llama.Q8_0", "llama_k256.Q2_K",
                                            "llama_k256.Q4_K_M", "llama_k256.IQ4_XS", "gemma3_k288.Q4_0",
                                            "gemma3_k288.Q4_K_M"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace(name, '.', '_');
-                           return name;
-                         });
+                         testing::named_by_param);
 
 }  // namespace
 }  // namespace doppler::diagnosis

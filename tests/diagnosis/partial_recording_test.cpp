@@ -65,11 +65,8 @@ TEST_P(HealthyPartly, HasNoFinding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Doctor, HealthyPartly, ::testing::ValuesIn(kPartlyRecorded), [](const auto& test) {
-  std::string name = test.param.file;
-  for (char& ch : name) ch = std::isalnum(static_cast<unsigned char>(ch)) ? ch : '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Doctor, HealthyPartly, ::testing::ValuesIn(kPartlyRecorded),
+                         [](const auto& test) { return testing::as_test_name(test.param.file); });
 
 struct PartlyRecorded {
   const char *fault, *model, *thinning;

@@ -19,23 +19,30 @@
 // Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 
+fn combine_at(v : u32, splits : Splits, is_first : bool) {
+  var x = vec4f(0.0);
+  if (v < ${WIDTH / 4}u) {
+    x = combined(v, splits);
+#if EMIT_ATTN
+    if (is_first) {
+      attn_out[v] = x;
+    }
+#endif
+  }
+  put_x(v, x);
+}
 // t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
   let splits = splits_of(step[${POSITIONS}u]);
-#for i in 0..VECS
-  {
-    let v = t + ${i * THREADS}u;
-    var x = vec4f(0.0);
-    if (v < ${WIDTH / 4}u) {
-      x = combined(v, splits);
-#if EMIT_ATTN
-      if (is_first) {
-        attn_out[v] = x;
-      }
-#endif
-    }
-    put_x(v, x);
+#if THREADS < 32
+  // So few only tiny matrices take. A software adapter compiles a thread's four vectors, written out, for eight seconds.
+  for (var i = 0u; i < ${VECS}u; i++) {
+    combine_at(t + i * ${THREADS}u, splits, is_first);
   }
+#else
+#for i in 0..VECS
+  combine_at(t + ${i * THREADS}u, splits, is_first);
 #endfor
+#endif
   workgroupBarrier();
 }
