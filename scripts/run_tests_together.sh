@@ -9,8 +9,8 @@ build=${1:?"usage: scripts/run_tests_together.sh BUILD [--in-turn]"}
 at_a_time=2  # shards of a program: each opens its devices and compiles its kernels anew, and two keep two cores busy
 longest=""  # programs of which a part is run
 if [ "${2:-}" = --in-turn ]; then
-  # Whole models by every command, and searches for faults: three quarters of the time, and code that the users' tests run, too.
-  longest="backend_tests cli_tests diagnosis_tests"
+  # Whole models by every command and interface, and searches for faults: five sixths of the time, and code that the users' tests run, too.
+  longest="backend_tests cli_tests diagnosis_tests engine_tests"
   parts=6
   turn=$(scripts/turn.sh $parts)
   echo "Of $longest part $((turn + 1)) of $parts is run; scripts/run_tests_together.sh $build runs all."

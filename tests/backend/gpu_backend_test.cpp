@@ -17,7 +17,7 @@ constexpr std::uint64_t kContext = 64;
 BackendOptions usual() {
   BackendOptions options{
       .threads = 2, .context = kContext, .slots = 1, .max_step_tokens = 32, .disabled_passes = {}};
-  options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu_setup.self_check = false;  // gpu_refusals_test.cpp has it
   options.gpu_setup.tune =
       false;  // what is measured may differ from one backend to the next, and so the order of sums
   return options;

@@ -22,7 +22,7 @@ class GpuCompany : public ::testing::TestWithParam<std::tuple<const char*, bool>
     DOPPLER_NEEDS_ADAPTER();
     ASSERT_OK_AND_ASSIGN(model_, load_model(data_path(std::get<0>(GetParam()))));
     BackendOptions options{.threads = 2, .context = 640, .slots = kMost, .max_step_tokens = kStep};
-    options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+    options.gpu_setup.self_check = false;  // gpu_refusals_test.cpp has it
     options.gpu_setup.tune = false;
     options.exact = std::get<1>(GetParam());
     ASSERT_OK_AND_ASSIGN(backend_, make_backend("gpu", model_.spec, model_.weights, options));

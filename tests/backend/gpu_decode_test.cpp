@@ -18,7 +18,7 @@ constexpr std::uint64_t kDecodeContext = 96;
 BackendOptions usual_decode() {
   BackendOptions options{
       .threads = 2, .context = kDecodeContext, .slots = 2, .max_step_tokens = 40, .disabled_passes = {}};
-  options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu_setup.self_check = false;  // gpu_refusals_test.cpp has it
   options.gpu_setup.tune =
       false;  // what is measured may differ from one backend to the next, and so the order of sums
   return options;

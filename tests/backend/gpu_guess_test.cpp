@@ -174,7 +174,7 @@ constexpr std::uint64_t kGuessContext = 160;
 BackendOptions guess_options(std::uint32_t slots = 1) {
   BackendOptions options{
       .threads = 2, .context = kGuessContext, .slots = slots, .max_step_tokens = 64, .disabled_passes = {}};
-  options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu_setup.self_check = false;  // gpu_refusals_test.cpp has it
   options.gpu_setup.tune = false;
   return options;
 }

@@ -35,7 +35,7 @@ class GpuHeads : public ::testing::TestWithParam<HeadSizes> {
     BackendOptions options{
         .threads = 2, .context = 64, .slots = kSequences, .max_step_tokens = kPrompt + kSteps};
     options.kv_type = GetParam().cache;
-    options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+    options.gpu_setup.self_check = false;  // gpu_refusals_test.cpp has it
     options.gpu_setup.tune = false;
     options.gpu_setup.most_workgroup_bytes = GetParam().workgroup_bytes;
     return make_backend(name, spec_, weights_, options);

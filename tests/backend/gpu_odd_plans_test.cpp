@@ -309,7 +309,7 @@ const Oddity kOddities[] = {
 BackendOptions odd_options() {
   BackendOptions options{
       .threads = 2, .context = 64, .slots = 1, .max_step_tokens = 16, .disabled_passes = {}};
-  options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu_setup.self_check = false;  // gpu_refusals_test.cpp has it
   options.gpu_setup.tune = false;        // what is measured may differ from one backend to the next
   options.gpu.submit_tokens = 4;
   return options;

@@ -20,7 +20,7 @@ BackendOptions together_options(std::uint32_t slots) {
                          .slots = slots,
                          .max_step_tokens = 64,
                          .disabled_passes = {}};
-  options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu_setup.self_check = false;  // gpu_refusals_test.cpp has it
   options.gpu_setup.tune = false;
   // Activations in 8 bits would round the other way where another kernel sums in another order.
   options.exact = true;

@@ -30,7 +30,7 @@ class Collected {
 
   void run(const std::string& path) {
     ASSERT_OK_AND_ASSIGN(const Model model, load_model(data_path(path)));
-    BackendOptions options{.context = 64, .slots = 2};
+    BackendOptions options{.context = 64, .slots = 2, .max_step_tokens = 32};
     options.gpu_setup.tune = false;
     options.gpu_setup.self_check = false;
     ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));

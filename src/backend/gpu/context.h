@@ -32,19 +32,22 @@ inline constexpr std::string_view kGpuPasses[] = {
     kPassDecodeRoute,    kPassDecodeExperts,   kPassDecodeDelta, kPassDecodeGatedNorm};
 
 // The buffer `step` describes a step's tokens: words 0 to 7 are counts, then come four lists of
-// max_step_tokens words, and then the table of pages, a row for each slot (shaders/kv.wgsl).
+// room() words, and then the table of pages, a row for each slot (shaders/kv.wgsl).
 struct StepLayout {
-  std::uint32_t tokens = 0;                    // room for so many
+  std::uint32_t tokens = 0;                    // that a step has at most
   std::uint32_t table_rows = 0, page_row = 0;  // page_row: words of a row
   static constexpr std::uint32_t kHeader = 8;
   static constexpr std::uint32_t kCount = 0, kWantedCount = 1, kLongest = 2;
   static constexpr std::uint32_t kCounted = 3;  // tokens that a continuation has given its ring
   static constexpr std::uint32_t kPad = 4;      // the token that is never chosen; 0xffffffff: none
+  // Kernels have these places in their texts: steps of up to 64 tokens share them, and so what a driver
+  // keeps.
+  std::uint32_t room() const { return (tokens + 63) / 64 * 64; }
   std::uint32_t ids() const { return kHeader; }
-  std::uint32_t positions() const { return kHeader + tokens; }
-  std::uint32_t slots() const { return kHeader + 2 * tokens; }
-  std::uint32_t wanted() const { return kHeader + 3 * tokens; }
-  std::uint32_t page_table() const { return kHeader + 4 * tokens; }
+  std::uint32_t positions() const { return kHeader + room(); }
+  std::uint32_t slots() const { return kHeader + 2 * room(); }
+  std::uint32_t wanted() const { return kHeader + 3 * room(); }
+  std::uint32_t page_table() const { return kHeader + 4 * room(); }
   std::uint64_t bytes() const {
     return (std::uint64_t{page_table()} + std::uint64_t{table_rows} * page_row) * 4;
   }

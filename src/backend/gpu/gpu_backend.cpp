@@ -1,15 +1,11 @@
 #include "backend/gpu/gpu_backend.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
-#include <numeric>
 #include <optional>
 #include <utility>
 
-#include "backend/fault.h"
 #include "backend/gpu/bandwidth.h"
-#include "backend/gpu/batch_program.h"
+#include "backend/gpu/batch_runner.h"
 #include "backend/gpu/context.h"
 #include "backend/gpu/gpu_cache.h"
 #include "backend/gpu/guess_check.h"
@@ -17,7 +13,6 @@
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/sequences_runner.h"
 #include "backend/gpu/stopwatch.h"
-#include "backend/gpu/tap_copy.h"
 #include "backend/gpu/token_check.h"
 #include "backend/gpu/token_runner.h"
 #include "backend/gpu/tune.h"
@@ -27,7 +22,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "plan/fuse.h"
-#include "plan/residual.h"
 
 namespace doppler {
 namespace {
@@ -43,9 +37,14 @@ constexpr std::uint32_t kStepTokens = 512;
 // Logits that are made at a time: a prompt whose every token wants 262144 of them comes in pieces.
 constexpr std::uint64_t kMostLogitBytes = 64 << 20;
 
-// A step has so many tokens for each row of logits, or more, where only these rows are computed behind the
-// last attention: a smaller share saves less than the kernels for few rows cost.
-constexpr std::size_t kTokensOfLateRow = 8;
+// The numbers of the step's tokens whose logits are wanted.
+std::vector<std::uint32_t> wanted_of(const StepInput& input) {
+  std::vector<std::uint32_t> wanted;
+  for (std::size_t t = 0; t < input.size(); ++t) {
+    if (input.wants_logits[t]) wanted.push_back(static_cast<std::uint32_t>(t));
+  }
+  return wanted;
+}
 
 class GpuBackend final : public Backend, private Continuer, private DeviceView {
  public:
@@ -115,19 +114,21 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   CacheAccess* cache() override { return &cache_; }
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
-    DOPPLER_TRY(begin_step(input, tap, UINT32_MAX));
-    logits_.resize(wanted_.size() * plan().vocab_size);
-    if (runner_ && input.size() == 1 && wanted_.size() == 1) {
+    DOPPLER_TRY(begin_step(input, UINT32_MAX));
+    logits_.resize(steps_->wanted().size() * plan().vocab_size);
+    if (runner_ && input.size() == 1 && steps_->wanted().size() == 1) {
       DOPPLER_ASSIGN(const DecodeProgram* program, runner_->program_for(tap));
       if (program != nullptr) {
-        DOPPLER_TRY(runner_->step(*program, input, tap, logits_back_, logits_));
+        DOPPLER_TRY(runner_->step(*program, input, tap, steps_->logits_back(), logits_));
         lengths_.grow(static_cast<std::size_t>(input.slots[0]));
         return std::span<const float>(logits_);
       }
       note({"While something looks at every token, each is computed as a batch of one, which is slower.",
             "The program for single tokens does not show attn_scores, or the device binds too few buffers."});
     }
-    DOPPLER_TRY(run_batch());
+    const Status done = steps_->run(input, tap, logits_);
+    remember_checks();  // of kernels made for this step
+    DOPPLER_TRY(done);
     for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
     return std::span<const float>(logits_);
   }
@@ -148,8 +149,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       return fail(ErrorCode::kUnsupported, "The gpu backend does not sample with these options by itself.");
     if (!continuation.guesses.empty()) return guess_sequence(continuation);
     DOPPLER_ASSIGN(const StepInput input, first_step_of(continuation));
-    wanted_.clear();
-    DOPPLER_TRY(write_step(input));
+    DOPPLER_TRY(steps_->write(input, {}));
     return runner_->begin(continuation, lengths_[continuation.slot]);
   }
 
@@ -167,10 +167,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       input.add(c.guesses[i], lengths_[c.slot] + i + 1, c.slot, true);
     DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
     DOPPLER_TRY(prepare_check(rows, *c.sampling));
-    wanted_.resize(rows);
-    std::iota(wanted_.begin(), wanted_.end(), 0u);
-    DOPPLER_TRY(write_step(input, static_cast<std::uint32_t>(c.pad_id)));
-    DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
+    DOPPLER_TRY(steps_->write(input, wanted_of(input), static_cast<std::uint32_t>(c.pad_id)));
+    DOPPLER_TRY(steps_->write_wanted());
     return guesser_->begin(c, lengths_[c.slot], *checker_);
   }
 
@@ -219,8 +217,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       return fail(ErrorCode::kUsage, "A check takes 2 to {} tokens of a sequence, all with their logits.",
                   rows_that_agree());
     DOPPLER_TRY(prepare_check(input.size(), *first.sampling));
-    DOPPLER_TRY(begin_step(input, nullptr, static_cast<std::uint32_t>(first.pad_id)));
-    DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
+    DOPPLER_TRY(begin_step(input, static_cast<std::uint32_t>(first.pad_id)));
+    DOPPLER_TRY(steps_->write_wanted());
     DOPPLER_ASSIGN(const auto chosen, checker_->run(input.size(), first));
     for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
     return chosen;
@@ -282,22 +280,14 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   }
 
   // Checks a step, makes room for it, and tells the device. `pad`: a token that is never chosen.
-  Status begin_step(const StepInput& input, Tap* tap, std::uint32_t pad) {
+  Status begin_step(const StepInput& input, std::uint32_t pad) {
     DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
     if (is_continuing())
       return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
     if (is_together()) DOPPLER_TRY(make_way(input));
     DOPPLER_TRY(reserve(input));
     trace_kv(plan(), options(), input, lengths_.all());
-    wanted_.clear();
-    for (std::size_t t = 0; t < input.size(); ++t) {
-      if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
-    }
-    DOPPLER_TRY(write_step(input, pad));
-    input_ = &input;
-    tap_ = tap;
-    seen_ = input;
-    return {};
+    return steps_->write(input, wanted_of(input), pad);
   }
 
   // Pages for the step's tokens; where they run out, no slot keeps any for tokens that it did not get.
@@ -368,13 +358,9 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       DOPPLER_ASSIGN(pieces, batch_pieces({1, 1}));
     }
     StepInput last;
-    wanted_.clear();
-    for (std::uint32_t slot = 0; slot < sequences; ++slot) {
-      last.add(0, lengths_[slot] - 1, slot, true);
-      wanted_.push_back(slot);
-    }
-    DOPPLER_TRY(write_step(last));
-    DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
+    for (std::uint32_t slot = 0; slot < sequences; ++slot) last.add(0, lengths_[slot] - 1, slot, true);
+    DOPPLER_TRY(steps_->write(last, wanted_of(last)));
+    DOPPLER_TRY(steps_->write_wanted());
     const std::uint64_t tokens = lengths_[0];
     for (std::uint32_t slot = 0; slot < sequences; ++slot) clear(slot);
     DOPPLER_TRY(wake(context_, {&pieces.front().dispatch, 1}));
@@ -486,7 +472,6 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
 
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
-        taps_(*context_.device),
         lengths_(context_.plan.kv_layers, options.context, options.slots, ring_reach(options),
                  context_.pages) {}
 
@@ -521,7 +506,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
     for (const auto& [ids, matrix] : context_.matrices)
       eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
-    DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
+    DOPPLER_ASSIGN(BatchRunner steps, BatchRunner::create(context_, *batch_));
+    steps_.emplace(std::move(steps));
     if (!context_.device->features().subgroups) {
       note({"Kernels sum without subgroups, which is slower.",
             fmt::format("The GPU {} has no subgroups that can be used.", context_.device->adapter().name)});
@@ -655,214 +641,9 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return late;
   }
 
-  Status write_words(std::uint32_t at, std::span<const std::uint32_t> words) {
-    return context_.device->write(context_.step, std::uint64_t{at} * 4, std::as_bytes(words));
-  }
-
-  Status write_step(const StepInput& input, std::uint32_t pad = UINT32_MAX) {
-    const auto as_words = [](const std::vector<std::int32_t>& values) {
-      return std::span(reinterpret_cast<const std::uint32_t*>(values.data()), values.size());
-    };
-    longest_ =
-        1 + static_cast<std::uint32_t>(*std::max_element(input.positions.begin(), input.positions.end()));
-    const std::uint32_t header[] = {static_cast<std::uint32_t>(input.size()),
-                                    static_cast<std::uint32_t>(wanted_.size()), longest_, 0, pad};
-    DOPPLER_TRY(write_words(0, header));
-    DOPPLER_TRY(write_words(context_.layout.ids(), as_words(input.ids)));
-    DOPPLER_TRY(write_words(context_.layout.positions(), as_words(input.positions)));
-    return write_words(context_.layout.slots(), as_words(input.slots));
-  }
-
-  Status run_batch() {
-    const std::size_t end = plan().ops.size(), select = batch_->first_wanted_op();
-    const bool late = goes_on_with_wanted();
-    const bool plain = !late && tap_ == nullptr && options().fault == nullptr;
-    const bool in_line = plain && are_in_line(*input_);
-    StepShape shape{.tokens = static_cast<std::uint32_t>(input_->size()),
-                    .runs = has_runs(*input_) && options().fault == nullptr,
-                    .apart = in_line || (plain && are_apart(*input_)),
-                    .in_line = in_line};
-    DOPPLER_TRY(run(0, late ? batch_->late().first : select, shape));
-    if (wanted_.empty()) return {};
-    if (late) {
-      DOPPLER_TRY(write_late_step());
-      shape.of_tokens = std::exchange(shape.tokens, static_cast<std::uint32_t>(wanted_.size()));
-    }
-    for (std::size_t done = 0; done < wanted_.size();) {
-      const std::size_t rows = std::min<std::size_t>(batch_->wanted_rows(), wanted_.size() - done);
-      DOPPLER_TRY(write_words(context_.layout.wanted(), std::span(wanted_).subspan(done, rows)));
-      first_wanted_ = done;
-      shape.wanted = static_cast<std::uint32_t>(rows);
-      DOPPLER_TRY(run(late && done == 0 ? batch_->late().first : select, end, shape));
-      done += rows;
-    }
-    return {};
-  }
-
-  // Whether the ops behind the last attention run for wanted rows only: where these are few, and nothing
-  // looks at the others.
-  bool goes_on_with_wanted() const {
-    const LateOps& late = batch_->late();
-    if (!has_pass(plan(), kPassLateRows) || options().fault != nullptr || late.first == late.select)
-      return false;
-    if (wanted_.size() * kTokensOfLateRow > input_->size()) return false;
-    return tap_ == nullptr ||
-           !is_looked_at(plan(), late, [this](Stage stage, int layer) { return tap_->wants(stage, layer); });
-  }
-
-  // From late().first on the step's tokens are the wanted ones.
-  Status write_late_step() {
-    const std::uint32_t count[] = {static_cast<std::uint32_t>(wanted_.size())};
-    DOPPLER_TRY(write_words(StepLayout::kCount, count));
-    DOPPLER_TRY(write_words(context_.layout.ids(), wanted_));
-    std::iota(wanted_.begin(), wanted_.end(), 0u);
-    return {};
-  }
-
-  // Ops [begin, end) in one submission, or in several: where a tap wants more than fits at a time, and so
-  // that the device begins while most of a prompt is still recorded.
-  Status run(std::size_t begin, std::size_t end, const StepShape& shape) {
-    std::optional<Recorder> recorder(std::in_place, *context_.device);
-    const std::size_t wanted = shape.wanted;
-    bool is_head_start = begin == 0 && shape.tokens >= kTokensOfHeadStart && tap_ == nullptr;
-    if (begin > 0 && begin == batch_->late().first && shape.of_tokens > 0)
-      DOPPLER_TRY(batch_->record_late_rows(context_, *recorder));
-    for (std::size_t i = begin; i < end; ++i) {
-      if (is_head_start && recorder->dispatches() >= kDispatchesOfHeadStart) {
-        DOPPLER_TRY(flush(recorder));
-        is_head_start = false;
-      }
-      const Op& op = plan().ops[i];
-      if (options().fault == nullptr) {
-        DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_, end));
-      } else {
-        DOPPLER_TRY(run_faulty(i, shape, recorder));
-      }
-      if (tap_ == nullptr) continue;
-      if (op.kind == OpKind::kAttention && tap_->wants(Stage::kAttnScores, op.layer))
-        DOPPLER_TRY(emit_scores(i, shape, recorder));
-      for (const ValueId id : op.outputs) DOPPLER_TRY(report(id, wanted, recorder));
-    }
-    remember_checks();  // of kernels made for this step
-    if (wanted > 0) {
-      const ValueView& logits = batch_->value(plan().logits);
-      const std::uint64_t bytes = std::uint64_t{wanted} * plan().vocab_size * 4;
-      recorder->copy(logits.buffer, 0, logits_back_, 0, bytes);
-      DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
-      if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
-      return context_.device->read(logits_back_, bytes, submission, [&](std::span<const std::byte> from) {
-        std::memcpy(logits_.data() + first_wanted_ * plan().vocab_size, from.data(), from.size());
-      });
-    }
-    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
-    if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
-    return {};
-  }
-
-  // Runs an op with the fault around it: on the tokens that it shows the op, changing the op's values.
-  Status run_faulty(std::size_t index, const StepShape& shape, std::optional<Recorder>& recorder) {
-    const Op& op = plan().ops[index];
-    if (op.kind == OpKind::kAttention) {
-      DOPPLER_TRY(look(op, Fault::Moment::kAppend, recorder));
-      DOPPLER_TRY(batch_->record_attention(context_, *recorder, index, shape, true));
-      DOPPLER_TRY(look(op, Fault::Moment::kAttend, recorder));
-      DOPPLER_TRY(batch_->record_attention(context_, *recorder, index, shape, false));
-    } else {
-      DOPPLER_TRY(look(op, Fault::Moment::kOp, recorder));
-      DOPPLER_TRY(batch_->record(context_, *recorder, index, index + 1, shape, nullptr));
-    }
-    for (const ValueId id : op.outputs) {
-      if (options().fault->wants(plan(), id)) DOPPLER_TRY(spoil(id, shape, recorder));
-    }
-    return {};
-  }
-
-  // The step's buffer is rewritten between submissions.
-  Status look(const Op& op, Fault::Moment moment, std::optional<Recorder>& recorder) {
-    DOPPLER_ASSIGN(const StepInput* seen, as_seen(*options().fault, op, moment, *input_, plan(), options()));
-    if (seen->ids == seen_.ids && seen->positions == seen_.positions && seen->slots == seen_.slots) return {};
-    DOPPLER_TRY(flush(recorder));
-    seen_ = *seen;
-    return write_step(seen_);
-  }
-
-  // Submits the recorded work, and hands the tap the stages that it wanted.
-  Status flush(std::optional<Recorder>& recorder) {
-    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
-    if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
-    recorder.emplace(*context_.device);
-    return {};
-  }
-
-  // Fetches the value, lets the fault change it, and puts it back.
-  Status spoil(ValueId id, const StepShape& shape, std::optional<Recorder>& recorder) {
-    struct Fetch final : Tap {
-      std::vector<float> data;
-      bool wants(Stage, int) const override { return true; }
-      void on_stage(const TapEvent& event) override { data.assign(event.data.begin(), event.data.end()); }
-    } fetch;
-    const Value& v = plan().values[id];
-    const ValueView& view = batch_->value(id);
-    const std::size_t rows = v.rows == Rows::kAll ? shape.tokens : shape.wanted;
-    if (rows == 0) return {};
-    DOPPLER_TRY(flush(recorder));
-    TapCopy copy(*context_.device);
-    DOPPLER_TRY(copy.copy(*recorder, view, {v.stage, v.layer, {}, rows, v.width, v.heads, input_}));
-    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
-    DOPPLER_TRY(copy.deliver(submission, fetch));
-    recorder.emplace(*context_.device);
-    if (!options().fault->after({plan(), id, *input_, fetch.data, rows})) return {};
-    for (std::size_t row = 0; row < rows; ++row) {
-      DOPPLER_TRY(context_.device->write(
-          view.buffer, (row * view.stride + view.offset) * 4,
-          std::as_bytes(std::span<const float>(fetch.data).subspan(row * v.width, v.width))));
-    }
-    return {};
-  }
-
-  // Makes room for a value's rows among the pending copies.
-  Status make_room(std::uint64_t floats, std::optional<Recorder>& recorder) {
-    if (taps_.has_room(floats) || taps_.empty()) return {};
-    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
-    DOPPLER_TRY(taps_.deliver(submission, *tap_));
-    recorder.emplace(*context_.device);
-    return {};
-  }
-
-  Status report(ValueId id, std::size_t wanted, std::optional<Recorder>& recorder) {
-    const Value& v = plan().values[id];
-    const std::size_t rows = v.rows == Rows::kAll ? input_->size() : wanted;
-    const auto send = [&](Stage stage, int layer) -> Status {
-      DOPPLER_TRY(make_room(std::uint64_t{rows} * v.width, recorder));
-      return taps_.copy(*recorder, batch_->value(id), {stage, layer, {}, rows, v.width, v.heads, input_});
-    };
-    Status status;
-    for_each_name(plan(), v, [&](Stage stage, int layer) {
-      if (status && tap_->wants(stage, layer)) status = send(stage, layer);
-    });
-    return status;
-  }
-
-  // Runs the attention once more with its scores stored: the same arithmetic over the same cache.
-  Status emit_scores(std::size_t index, const StepShape& shape, std::optional<Recorder>& recorder) {
-    const Op& op = plan().ops[index];
-    const std::uint32_t heads = std::get<AttentionParams>(op.params).heads;
-    const std::uint64_t floats = std::uint64_t{input_->size()} * heads * longest_;
-    DOPPLER_TRY(make_room(floats, recorder));
-    DOPPLER_ASSIGN(const Buffer scores,
-                   context_.device->make_filled("scores", floats * 4, [](std::span<std::byte> out) {
-                     const float masked = -std::numeric_limits<float>::infinity();
-                     for (std::size_t i = 0; i + 4 <= out.size(); i += 4) std::memcpy(&out[i], &masked, 4);
-                   }));
-    DOPPLER_TRY(batch_->record_scores(context_, *recorder, index, shape, scores));
-    const std::uint32_t width = heads * longest_;
-    return taps_.copy(*recorder, {scores, width, 0, width},
-                      {Stage::kAttnScores, op.layer, {}, input_->size(), width, heads, input_});
-  }
-
   Context context_;
-  TapCopy taps_;
   std::optional<BatchProgram> batch_;
+  std::optional<BatchRunner> steps_;
   std::optional<TokenRunner> runner_;
   std::optional<SequencesRunner> sequences_;  // made when the first joins
   std::optional<GuessCheck> checker_;         // made for the first check of guesses
@@ -871,17 +652,10 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   std::vector<CheckedToken> expected_;  // of the check of single tokens
   double check_seconds_ = 0;            // that it took
   std::optional<ReadBandwidth> bandwidth_;
-  Buffer logits_back_;
   std::vector<float> logits_;
   SlotLengths lengths_;
   GpuCache cache_{context_, lengths_};
-  std::vector<std::uint32_t> wanted_;
-  std::size_t first_wanted_ = 0;
-  std::uint32_t longest_ = 0;
   bool eight_bits_ = false;
-  const StepInput* input_ = nullptr;
-  StepInput seen_;  // the tokens in the buffer `step`: the same, unless a fault changes them
-  Tap* tap_ = nullptr;
 };
 
 }  // namespace
