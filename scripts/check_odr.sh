@@ -2,11 +2,11 @@
 # check_odr.sh: no type has two definitions. Two classes of one name in one namespace compile and link, and are undefined
 # behaviour (the One Definition Rule); a compiler sees one file at a time and cannot tell. g++ can when it joins what it keeps
 # of all files for optimising at link time, and that is all that happens here: nothing is optimised, no program is made.
-# --in-turn: only where the number of commits is a multiple of three, since it compiles all rooms once more.
+# --in-turn: only where the number of commits is a multiple of six, since it compiles all rooms once more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ "${1:-}" = --in-turn ] && [ "$(scripts/turn.sh 3)" -ne 0 ]; then
-  echo "It is checked at every third commit; scripts/check_odr.sh checks it now."
+if [ "${1:-}" = --in-turn ] && [ "$(scripts/turn.sh 6)" -ne 0 ]; then
+  echo "It is checked at every sixth commit; scripts/check_odr.sh checks it now."
   exit 0
 fi
 folder=build/odr
