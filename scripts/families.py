@@ -46,10 +46,9 @@ def family_of(folder, families):
 
 def table():
     families = rules()
-    fixtures = "tests/diagnosis/fixtures_test.cpp"
-    recorded = listed_in(fixtures, r"kFamilies = \{(.*?)\};") | listed_in(fixtures, r"kComparedOnGpus = \{(.*?)\};")
+    recorded = listed_in("tests/diagnosis/fixtures_test.cpp", r"kFamilies = \{(.*?)\};")
     # Suites that name their models themselves.
-    for values in re.findall(r"each_of\(kAll,\s*\{([^}]*)\}", (ROOT / fixtures).read_text()):
+    for values in re.findall(r"::testing::Values\(([^)]*)\)", (ROOT / "tests/diagnosis/fixtures_test.cpp").read_text()):
         recorded |= set(re.findall(r'"([^"]+)"', values))
     written = listed_in("tests/convert/convert_test.cpp", r"FoldersReadBackAsTheSameModel.*?:\s*\{(.*?)\}\)")
     written |= listed_in("tests/convert/convert_test.cpp", r"SameAsLlamaCpp,\s*::testing::Values\((.*?)\),\s*\[\]")
@@ -70,7 +69,7 @@ def table():
         lines.append(f"| {name} | {', '.join(f'`{t}`' for t in types)} | {f'`{architecture}`' if architecture else ''} | "
                      f"{mark(recorded)} | {mark(read)} | {mark(written)} |")
     # Recorded models of no family: what they compute is guessed.
-    guessed = listed_in(fixtures, r"kWithoutAFamily = \{(.*?)\};")
+    guessed = listed_in("tests/diagnosis/fixtures_test.cpp", r"kGuessable = \{(.*?)\};")
     for name in folders.get(None, []):
         model_type = json.loads((ROOT / "tests/data/models" / name / "config.json").read_text())["model_type"]
         lines.append(f"| `--family guess` | `{model_type}` | | {name if name in guessed else ''} | | |")

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "testing.h"
 
 namespace doppler::testing {
 
@@ -28,6 +31,17 @@ class Environment {
   }
   std::string name_;
   std::optional<std::string> old_;
+};
+
+// The user's cache is this empty folder, while this lives: nobody knows what has passed a check, or was
+// measured.
+class EmptyCache {
+ public:
+  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
+
+ private:
+  TempDir folder_;
+  Environment variable_{"XDG_CACHE_HOME", folder_.path().c_str()};
 };
 
 }  // namespace doppler::testing

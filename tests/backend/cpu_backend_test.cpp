@@ -202,7 +202,7 @@ TEST_P(LongContext, AgreesWithTheReferenceBackendAndWithItself) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, LongContext, ::testing::Values("llama", "mistral", "gemma2", "gemma3"),
-                         [](const auto& family) { return std::string(family.param); });
+                         named_by_param);
 
 // The same model in another dtype. Weights of a folder are bfloat16, which float32 holds exactly and float16
 // nearly.
@@ -309,8 +309,7 @@ TEST_F(CpuBackendLimits, NamesAPassThatDoesNotExist) {
   EXPECT_ERROR(make({.context = 64, .disabled_passes = {"nonsense"}}), "nonsense", "gated_ffn");
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, WholeModel, ::testing::ValuesIn(kDenseFixtures),
-                         [](const auto& family) { return std::string(family.param); });
+INSTANTIATE_TEST_SUITE_P(Dense, WholeModel, ::testing::ValuesIn(kDenseFixtures), named_by_param);
 
 }  // namespace
 }  // namespace doppler

@@ -4,6 +4,7 @@
 
 #include "backend/kv_cache.h"
 #include "gpu_harness.h"
+#include "gpu_models.h"
 #include "harness.h"
 #include "model_fixture.h"
 
@@ -118,15 +119,14 @@ TEST_P(GpuModel, AgreesAtEveryStageInAnyPiecesAndCompany) {
   EXPECT_LT(relative_error(in_company, std::span(logits).first(in_company.size())), tolerance_of(GetParam()));
 }
 
-// The others are compared with transformers by tests/diagnosis/fixtures_test.cpp.
-INSTANTIATE_TEST_SUITE_P(Dense, GpuModel,
-                         ::testing::Values("llama", "gemma2", "gemma3", "phi", "olmo3", "gpt2", "cohere"),
-                         named_by_param);
-INSTANTIATE_TEST_SUITE_P(More, GpuModel,
-                         ::testing::Values("llama3", "mistral", "qwen2", "qwen3", "phi3", "gemma3_k288",
-                                           "granite", "nemotron", "exaone4", "hunyuan_v1_dense", "glm4",
-                                           "apertus", "ministral3", "falcon_alibi"),
-                         named_by_param);
+std::vector<const char*> dense_fixtures(bool more) {
+  std::vector<const char*> names;
+  for (const char* name : kDenseFixtures)
+    if (is_gpu_against_reference(name) != more) names.push_back(name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Dense, GpuModel, ::testing::ValuesIn(dense_fixtures(false)), named_by_param);
+INSTANTIATE_TEST_SUITE_P(More, GpuModel, ::testing::ValuesIn(dense_fixtures(true)), named_by_param);
 
 // The same model on other devices and in other memory.
 class GpuVariants : public GpuModel {};

@@ -65,8 +65,7 @@ TEST_P(Prompts, PassTheReferencesStagesInPiecesOfAnySize) {
 }
 
 // One family for each kind of op between the products; tests/diagnosis runs all of them.
-INSTANTIATE_TEST_SUITE_P(Fixtures, Prompts, ::testing::Values("qwen2", "gemma2", "gemma3"),
-                         [](const auto& family) { return std::string(family.param); });
+INSTANTIATE_TEST_SUITE_P(Fixtures, Prompts, ::testing::Values("qwen2", "gemma2", "gemma3"), named_by_param);
 
 // Weights of 4 bits and more, so activations of 8.
 class QuantisedPrompts : public ::testing::TestWithParam<const char*> {

@@ -10,7 +10,7 @@ namespace doppler::gpu {
 namespace {
 
 using namespace testing;
-using doppler::testing::Environment;
+using doppler::testing::EmptyCache;
 using doppler::testing::TempDir;
 
 TEST(SelfCheck, TakesTheNextVariantAndSaysWhy) {
@@ -161,8 +161,7 @@ TEST(SelfCheck, TokensBetweenTwoExpertsAreToldFromWrongOnes) {
 
 TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
   DOPPLER_NEEDS_ADAPTER();
-  const TempDir folder;
-  const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
+  const EmptyCache cache;
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   const BackendOptions options{
       .threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80, .disabled_passes = {}};
@@ -216,8 +215,7 @@ TEST(SelfCheck, TakesTheNextWayToAttendWhereTheFirstAreWrong) {
     std::vector<Fallback> fallbacks;
   };
   const auto look = [&]() -> Result<Seen> {
-    const TempDir folder;  // where nobody knows what has passed
-    const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
+    const EmptyCache cache;
     DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
     Seen seen{.logits = doppler::testing::run_in_pieces(*backend, ids, {40, 1}),
               .fallbacks = backend->fallbacks()};
@@ -256,8 +254,7 @@ TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {
     bool continues = false, checks = false;
   };
   const auto look = [&]() -> Result<Seen> {
-    const TempDir folder;  // where nobody knows what has passed
-    const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
+    const EmptyCache cache;
     DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
     Seen seen{.checks = backend->continuer()->prepare_check(4, {}).has_value()};
     for (std::int32_t i = 0; i < 12; ++i) {
@@ -299,8 +296,7 @@ TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {
 // The shape that looks best is broken, the others are not.
 TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
   DOPPLER_NEEDS_ADAPTER();
-  const TempDir folder;
-  const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
+  const EmptyCache cache;
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   BackendOptions options{.threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80};
   options.gpu_setup.tune =
@@ -332,8 +328,7 @@ TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
       fmt::format("best_row = ${{ROW0}}u + row + select(0u, 1u, ${{R}}u == {}u && ${{LANES}}u == "
                   "{}u && ${{UNITS}}u == {}u);",
                   r, lanes, units));
-  const TempDir fresh;  // where nobody knows that this program has passed
-  const Environment fresh_cache("XDG_CACHE_HOME", fresh.path().c_str());
+  const EmptyCache fresh;
   ASSERT_OK_AND_ASSIGN(const Seen next, look());
   EXPECT_TRUE(next.continues);
   EXPECT_NE(next.head, whole.head);
@@ -346,9 +341,8 @@ TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
 
 TEST(SelfCheck, ChecksAWholeModelOnce) {
   DOPPLER_NEEDS_ADAPTER();
-  const TempDir folder;
-  const Environment cache("XDG_CACHE_HOME", folder.path().c_str());
-  EXPECT_EQ(gpu::CacheFile::user_folder(), folder / "doppler");
+  const EmptyCache cache;
+  EXPECT_EQ(gpu::CacheFile::user_folder(), cache / "doppler");
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8, .disabled_passes = {}};
   options.gpu_setup.tune = false;  // what a second load measures may be another program
@@ -365,9 +359,9 @@ TEST(SelfCheck, ChecksAWholeModelOnce) {
     return {};
   };
   ASSERT_OK(first_step());
-  ASSERT_TRUE(std::filesystem::exists(folder / "doppler"));
+  ASSERT_TRUE(std::filesystem::exists(cache / "doppler"));
   std::filesystem::path checked;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "doppler")) {
+  for (const auto& entry : std::filesystem::directory_iterator(cache / "doppler")) {
     if (entry.path().filename().string().starts_with("gpu-checked-")) checked = entry.path();
   }
   ASSERT_OK_AND_ASSIGN(const std::string text, read_text_file(checked, 1 << 20));

@@ -75,14 +75,11 @@ TEST_P(Healthy, HasNoFinding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Doctor, Healthy,
-                         ::testing::Combine(::testing::Values("reference", "cpu"),
-                                            ::testing::ValuesIn(kCases)),
-                         [](const auto& test) {
-                           std::string name = std::get<0>(test.param) + "_" + std::get<1>(test.param).file;
-                           for (char& ch : name) ch = std::isalnum(static_cast<unsigned char>(ch)) ? ch : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Doctor, Healthy, ::testing::Combine(::testing::Values("reference", "cpu"), ::testing::ValuesIn(kCases)),
+    [](const auto& test) {
+      return testing::as_test_name(std::get<0>(test.param) + "_" + std::get<1>(test.param).file);
+    });
 
 // A machine that lacks a GPU says nothing of a model; a backend that fails by itself is no sign of health.
 TEST(Doctor, TellsABackendThatFailsFromOneThatTheMachineLacks) {

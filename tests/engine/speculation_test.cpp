@@ -329,8 +329,7 @@ void expect_no_guesses(const Ids& plain, std::string_view why) {
 }
 
 TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
-  const testing::TempDir folder, fresh;
-  const testing::Environment cache("XDG_CACHE_HOME", folder.path().c_str());
+  const testing::EmptyCache cache;
   auto right = load_circling();
   if (!right) GTEST_SKIP() << right.error().message;
   GenerateOptions options = just(200);
@@ -340,7 +339,7 @@ TEST(Speculation, AGpuThatChecksWronglyGuessesNothing) {
   EXPECT_GT(plain->timings.guessed_right, 50u);
   // The kernels have passed their checks, and are believed from then on: the tokens that they choose tell.
   expect_no_guesses(plain->ids, "otherwise than one by one");
-  const testing::Environment nothing_passed("XDG_CACHE_HOME", fresh.path().c_str());
+  const testing::EmptyCache nothing_passed;
   expect_no_guesses(plain->ids, "because a kernel of several is refused");
 }
 

@@ -60,7 +60,7 @@ TEST_P(Fixture, DecodesToFiniteNumbers) {
 INSTANTIATE_TEST_SUITE_P(Dense, Fixture,
                          ::testing::Values("llama", "llama3", "mistral", "qwen2", "qwen3", "phi3", "gemma2",
                                            "gemma3", "gemma3_k288"),
-                         [](const auto& family) { return std::string(family.param); });
+                         testing::named_by_param);
 
 }  // namespace
 }  // namespace doppler

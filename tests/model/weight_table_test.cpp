@@ -53,12 +53,7 @@ INSTANTIATE_TEST_SUITE_P(WeightTable, FixtureFile,
                                            "gguf/llama.gguf", "gguf/llama3.gguf", "gguf/llama.Q4_0.gguf",
                                            "gguf/mistral.gguf", "gguf/phi3.gguf", "gguf/qwen2.gguf",
                                            "gguf/qwen3.gguf"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           for (char& c : name)
-                             c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-                           return name;
-                         });
+                         [](const auto& test) { return testing::as_test_name(test.param); });
 
 // Every weight that some models have, put into every family that has none: the message names it, and the flag
 // that speaks against it.

@@ -67,7 +67,7 @@ TEST_P(Buffers, DoNotGrowWithTheNumberOfLayers) {
 
 INSTANTIATE_TEST_SUITE_P(Dense, Buffers,
                          ::testing::Values("llama", "qwen3", "phi3", "gemma2", "gemma3", "gemma3_k288"),
-                         [](const auto& family) { return std::string(family.param); });
+                         testing::named_by_param);
 
 }  // namespace
 }  // namespace doppler

@@ -132,19 +132,20 @@ Status BatchRunner::run_ops(std::size_t begin, std::size_t end, const StepShape&
       DOPPLER_TRY(emit_scores(i, shape));
     for (const ValueId id : op.outputs) DOPPLER_TRY(report(id, wanted));
   }
-  if (wanted == 0) return submit();
   const std::uint64_t bytes = std::uint64_t{wanted} * plan().vocab_size * 4;
-  recorder_->copy(program_->value(plan().logits).buffer, 0, logits_back_, 0, bytes);
-  DOPPLER_TRY(submit());
-  return context_->device->read(logits_back_, bytes, submission_, [&](std::span<const std::byte> from) {
+  if (wanted > 0) recorder_->copy(program_->value(plan().logits).buffer, 0, logits_back_, 0, bytes);
+  DOPPLER_ASSIGN(const std::uint64_t submission, submit());
+  if (wanted == 0) return {};
+  return context_->device->read(logits_back_, bytes, submission, [&](std::span<const std::byte> from) {
     std::memcpy(logits_.data() + first_wanted_ * plan().vocab_size, from.data(), from.size());
   });
 }
 
 // Submits the recorded work, and hands the tap the stages that it wanted.
-Status BatchRunner::submit() {
-  DOPPLER_ASSIGN(submission_, recorder_->submit());
-  return tap_ != nullptr ? taps_.deliver(submission_, *tap_) : Status();
+Result<std::uint64_t> BatchRunner::submit() {
+  DOPPLER_ASSIGN(const std::uint64_t submission, recorder_->submit());
+  if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
+  return submission;
 }
 
 // The same, and begins to record more.

@@ -15,7 +15,7 @@ namespace doppler::gpu {
 
 class BatchRunner {
  public:
-  // Both must outlive it. Errors: kOutOfMemory for the logits of as many rows as the program makes at a time.
+  // Both must outlive it. Errors: kLimit where the device has no room for its rows of logits.
   static Result<BatchRunner> create(Context& context, BatchProgram& program);
 
   // Writes the step's tokens, which must fit, and remembers those whose logits it wants: `wanted`, by their
@@ -47,7 +47,7 @@ class BatchRunner {
   Status look(const Op& op, Fault::Moment moment);
   Status spoil(ValueId id, const StepShape& shape);
   Status flush();
-  Status submit();
+  Result<std::uint64_t> submit();
   Status make_room(std::uint64_t floats);
   Status report(ValueId id, std::size_t wanted);
   Status emit_scores(std::size_t index, const StepShape& shape);
@@ -66,7 +66,6 @@ class BatchRunner {
   std::size_t first_wanted_ = 0;
   StepInput seen_;  // the tokens on the device: the input's, unless a fault changes them
   std::optional<Recorder> recorder_;
-  std::uint64_t submission_ = 0;  // the last one
 };
 
 }  // namespace doppler::gpu
