@@ -285,6 +285,24 @@ INSTANTIATE_TEST_SUITE_P(More, GpuQuantised,
                                            "gemma3_k288.Q4_K_M"),
                          named_by_param);
 
+// The logits of 64 tokens fit at a time with so large a vocabulary; the rows of the others come after them.
+TEST(GpuLogits, OfMoreTokensThanFitAtATimeComeInPortions) {
+  DOPPLER_NEEDS_ADAPTER();
+  constexpr std::int32_t kVocabulary = 1 << 18, kTokens = 70;
+  Json config = tiny_config("llama");
+  config.update({{"vocab_size", kVocabulary}, {"num_hidden_layers", 1}, {"tie_word_embeddings", true}});
+  const TinyModel tiny("llama", config);
+  ASSERT_OK_AND_ASSIGN(const Weights weights, tiny.bind());
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, tiny.spec());
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < kTokens; ++i) ids.push_back(i * 7919 % kVocabulary);
+  BackendOptions options = usual();
+  options.context = options.max_step_tokens.emplace(80);
+  ASSERT_OK_AND_ASSIGN(const auto gpu, make_backend("gpu", spec, weights, options));
+  ASSERT_OK_AND_ASSIGN(const auto cpu, make_backend("cpu", spec, weights, options));
+  EXPECT_LT(relative_error(run_in_pieces(*gpu, ids, {kTokens}), run_in_pieces(*cpu, ids, {kTokens})), 2e-4);
+}
+
 class GpuBackendLimits : public ::testing::Test {
  protected:
   void SetUp() override {
