@@ -67,6 +67,9 @@ class Backend {
   // As given, but with the kv_type, the max_step_tokens and the cache_positions that were chosen.
   virtual const BackendOptions& options() const = 0;
   virtual Rounding rounding() const { return Rounding::kFloat; }
+  // Steps of so many tokens or more round activations to 8 bits with one scale for 256 values where the
+  // weights are K-quants, else with one for 32. 0: none do.
+  virtual std::uint32_t wide_blocks_from() const { return 0; }
 
   // Runs one step; the logits have one row of vocab_size per token that wants them, in order, and stay valid
   // until the next step. `tap` may be null. A step that check_step refuses changes nothing.

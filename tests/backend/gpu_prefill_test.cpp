@@ -200,9 +200,19 @@ TEST_P(QuantisedPrompts, OfMorePositionsThanAPartAreTheCpus) {
   const std::vector<float> whole = run(*gpu, {240, 60});
   gpu::shader_watcher() = nullptr;
   EXPECT_GT(parted.load(), 0);
-  const std::vector<float> expected = run(*cpu, {240, 60});
-  EXPECT_LT(relative_error(whole, expected), code_tolerance());
-  EXPECT_LT(relative_error(run(*gpu, {130, 64, 106}), expected), code_tolerance());
+  const std::vector<float> expected = run(*cpu, {240, 60}), pieces = run(*gpu, {130, 64, 106});
+  if (gpu->wide_blocks_from() == 0) {
+    EXPECT_LT(relative_error(whole, expected), code_tolerance());
+    EXPECT_LT(relative_error(pieces, expected), code_tolerance());
+  } else {
+    // One scale for 256 values instead of 32 makes errors of activations half as large again.
+    const auto reference = make({}, "reference");
+    ASSERT_TRUE(reference);
+    const std::vector<float> exact = run(*reference, {240, 60});
+    const double allowed = 2 * relative_error(expected, exact);
+    EXPECT_LT(relative_error(whole, exact), allowed);
+    EXPECT_LT(relative_error(pieces, exact), allowed);
+  }
   KeepStages tap;
   EXPECT_TRUE(run(*gpu, {240, 60}, &tap) == whole) << "with every stage looked at";
 }

@@ -192,6 +192,23 @@ TEST(SelfCheck, NoticesWhatIsWrongBetweenProducts) {
   expect_wrong_with(in_blocks, "batch_norm.wgsl", "x8[token * ${UNITS_K * 16}u + v${i}] = made.word;", "");
 }
 
+TEST(SelfCheck, NoticesWhatIsWrongWhereBlocksShareScales) {
+  DOPPLER_NEEDS_ADAPTER();
+  for (const Variant& variant : wide_block_variants())
+    expect_wrong_with(variant, "quantise_vec.wgsl", "let first = (t >> 6u) * 8u;",
+                      "let first = (t >> 5u) * 4u;");
+  for (const DType type : {DType::kQ2_K, DType::kQ4_K, DType::kQ6_K}) {
+    const Variant product = wide_product_variant(type);
+    expect_wrong_with(product, "gemm.wgsl", "*= change;", "*= 1.0;");
+    expect_wrong_with(product, "gemm.wgsl", "= unit * sum", "= sum");
+    expect_wrong_with(product, "gemm.wgsl", "at % ${STEPS_OF_A_SCALE}u == 0u",
+                      "at % ${STEPS_OF_A_SCALE}u == 1u");
+  }
+  const Variant minima = wide_product_variant(DType::kQ4_K);
+  expect_wrong_with(minima, "gemm.wgsl", "sum${i}_${j} -= bias;", "sum${i}_${j} -= 0.999 * bias;");
+  expect_wrong_with(minima, "gemm.wgsl", "b${n}.y * inverse", "b${n}.y");
+}
+
 TEST(SelfCheck, NoticesWhatIsWrongInAPromptsAttention) {
   DOPPLER_NEEDS_ADAPTER();
   const Variant whole = tiled_attention_variant(true, 0, 0),

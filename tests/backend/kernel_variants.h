@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/gpu/attention_shape.h"
+#include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/self_check.h"
 #include "gpu_weights.h"
@@ -392,6 +393,33 @@ inline Variant route_variant(std::int64_t what, RouterScore score, std::int64_t 
   return {"route.wgsl", v};
 }
 
+// A product in tiles whose activations share scales, in two parts that begin within one.
+inline Variant wide_product_variant(DType type) {
+  const GemmShape shape{32, 32, 4, 4, 1, 2, false};
+  Variant variant{"gemm.wgsl", gemm_values(shape, format_of(type), 40, 12)};
+  variant.values.merge(ShaderValues{{"WIDE", 1},
+                                    {"BIAS", 0},
+                                    {"COUNT", 0},
+                                    {"OUT_STRIDE", 40},
+                                    {"OUT_OFFSET", 0},
+                                    {"SPLIT_STRIDE", 40 * 32}});
+  return variant;
+}
+
+// What makes such activations: a norm, a gate, and an attention's parts that are put together.
+inline std::vector<Variant> wide_block_variants() {
+  Variant norm = row_norm_variant(1024, 1, false), gate = quantise_variant(true, 512, true),
+          parts = combine_variant(true, 0, true);
+  norm.values.merge(ShaderValues{{"UNITS_K", 16}, {"WIDE", 1}});
+  norm.values["QUANT"] = 1;
+  gate.values["WIDE"] = 1;
+  parts.values["WIDE"] = 1;
+  parts.values["WIDTH"] = 512;
+  parts.values["UNITS_K"] = 8;
+  parts.values["OUT_STRIDE"] = 520;
+  return {norm, gate, parts};
+}
+
 inline std::vector<Variant> some_variants() {
   std::vector<Variant> variants = {norm_variant(64),
                                    norm_variant(1000),
@@ -421,6 +449,9 @@ inline std::vector<Variant> some_variants() {
     variants.push_back(quantise_variant(half, 200, half));
   }
   variants.push_back(quantise_variant(false, 203, false));
+  for (const Variant& variant : wide_block_variants()) variants.push_back(variant);
+  for (const DType type : {DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K})
+    variants.push_back(wide_product_variant(type));
   for (const DType type : {DType::kF16, DType::kQ4_0, DType::kQ6_K, DType::kMXFP4})
     variants.push_back(embed_variant(type));
   for (const std::int64_t parts : {0, 3}) {

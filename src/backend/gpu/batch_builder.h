@@ -53,6 +53,7 @@ class BatchBuilder {
   Status add(KernelCall call, Dispatch::Per per, Dispatches& out);
 
   Status make_shared_buffers();
+  void find_wide();
   Status single(const Variant& variant, Dispatches& out);
   Status embed(const Op& op, Dispatches& out);
   Status recurrent(const Op& op, Dispatches& out);
@@ -76,6 +77,9 @@ class BatchBuilder {
                  Dispatches& out);
   std::optional<ColumnsShape> gated_shape(const GpuMatrix& matrix);
   Status gated_columns(const Variant& variant, Dispatches& out);
+  std::optional<GemmShape> tiles_for(const GpuMatrix& matrix, std::uint32_t tokens,
+                                     std::uint32_t rows = 0) const;
+  std::uint64_t rows_of_part(std::uint32_t rows, ValueId id) const;
   std::optional<GemmShape> parts_of(std::size_t product, std::uint32_t rows) const;
   Status heads_apart(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers,
                      Dispatches& out);
@@ -86,8 +90,11 @@ class BatchBuilder {
   // Room for what `splits` splits of so many tokens leave.
   Status make_room_for_splits(const AttentionParams& a, std::uint64_t tokens, std::uint64_t splits);
   // Puts an attention's splits, or the parts of a prompt's, together: as floats, and in the 8-bit blocks that
-  // the product behind reads.
-  Status combine(const Op& op, const PromptParts* parts, bool floats, bool blocks, Dispatches& out);
+  // the product behind reads, which may share scales.
+  struct Combined {
+    bool floats = false, blocks = false, wide = false;
+  };
+  Status combine(const Op& op, const PromptParts* parts, const Combined& made_as, Dispatches& out);
   std::optional<PromptParts> prompt_parts(const Op& op, std::uint32_t tile) const;
   Status add_tiles(KernelCall call, std::uint32_t tokens, std::uint32_t z, Dispatches& out);
   Status attention_in_parts(const Variant& variant, KernelCall call, const PromptParts& parts,

@@ -245,8 +245,12 @@ Result<bool> BatchBuilder::multiply_grouped(const Variant& variant, Dispatches& 
   Dispatches made;
   // Ops of another format may have had other tiles.
   DOPPLER_TRY(sort_rows(op, shapes[0].tile_tokens, made));
-  DOPPLER_TRY(add(quantise_kernel(x, ceil_div(x.width, kUnitValues), program_.expert8_, program_.experts_),
-                  per(op.inputs[0]), made));
+  const bool wide = variant.wide && can_be_wide(x, cols) &&
+                    std::ranges::all_of(
+                        placed, [](const ExpertMatrix& each) { return each.matrix->format.super_blocks(); });
+  DOPPLER_TRY(
+      add(quantise_kernel(x, ceil_div(x.width, kUnitValues), program_.expert8_, program_.experts_, wide),
+          per(op.inputs[0]), made));
   for (std::size_t i = 0; i < placed.size(); ++i) {
     const GpuMatrix& matrix = *placed[i].matrix;
     const GemmShape& shape = shapes[i];
@@ -256,6 +260,7 @@ Result<bool> BatchBuilder::multiply_grouped(const Variant& variant, Dispatches& 
     values["FIRST"] = placed[i].first_row;
     values["CHOSEN"] = p.chosen;
     values["OWN"] = own ? 1 : 0;
+    if (wide) values["WIDE"] = 1;
     values["BIAS"] = placed[i].bias ? 1 : 0;
     add_view(values, "OUT", y);
     std::vector<Bound> buffers = {{"x8", program_.expert8_},

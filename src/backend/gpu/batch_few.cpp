@@ -179,9 +179,7 @@ void BatchBuilder::find_parts() {
 // The cut of a product that leaves parts for so many rows; nothing where it leaves sums.
 std::optional<GemmShape> BatchBuilder::parts_of(std::size_t product, std::uint32_t rows) const {
   if (!program_.can_leave_parts_[product]) return std::nullopt;
-  const GpuMatrix& matrix = *program_.placed_[product][0].matrix;
-  const std::optional<GemmShape> shape = choose_few_rows_shape(
-      context_.device->limits(), matrix.format, few_rows_tile(rows), matrix.rows, matrix.units);
+  const std::optional<GemmShape> shape = tiles_for(*program_.placed_[product][0].matrix, rows);
   return shape && shape->splits > 1 ? shape : std::nullopt;
 }
 
@@ -330,11 +328,13 @@ Status BatchBuilder::make_room_for_splits(const AttentionParams& a, std::uint64_
 Status BatchBuilder::combine_apart(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
   const bool blocks = makes_blocks_apart(variant.op);
-  return combine(op, nullptr, read_as(context_, op.outputs[0]).floats || !blocks, blocks, out);
+  const bool floats = read_as(context_, op.outputs[0]).floats || !blocks;
+  return combine(op, nullptr, {.floats = floats, .blocks = blocks}, out);
 }
 
-Status BatchBuilder::combine(const Op& op, const PromptParts* prompt, bool floats, bool blocks,
+Status BatchBuilder::combine(const Op& op, const PromptParts* prompt, const Combined& made_as,
                              Dispatches& out) {
+  const auto [floats, blocks, wide] = made_as;
   const auto& a = std::get<AttentionParams>(op.params);
   const ValueView& y = view(op.outputs[0]);
   const std::uint32_t width = a.heads * a.head_dim, units = ceil_div(width, kUnitValues);
@@ -355,6 +355,7 @@ Status BatchBuilder::combine(const Op& op, const PromptParts* prompt, bool float
   }
   if (blocks) {
     values["UNITS_K"] = units;
+    if (wide) values["WIDE"] = 1;
     buffers.push_back({"out8", program_.x8_});
     buffers.push_back({"outs", program_.xs_});
   }

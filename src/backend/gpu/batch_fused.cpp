@@ -39,7 +39,7 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, const Variant& variant,
     if (parts) {
       values["BRANCH_STRIDE"] = width;
       values["BRANCH_OFFSET"] = 0;
-      values["PART_STRIDE"] = std::int64_t{variant.rows} * width;
+      values["PART_STRIDE"] = static_cast<std::int64_t>(rows_of_part(variant.rows, branch) * width);
     } else {
       add_view(values, "BRANCH", view(branch));
     }
@@ -83,6 +83,7 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, const Variant& variant,
 void BatchBuilder::add_blocks(const Variant& variant, ShaderValues& values,
                               std::vector<Bound>& buffers) const {
   if (variant.halves) return add_halves(values, buffers);
+  if (variant.wide) values["WIDE"] = 1;
   bind_blocks(variant, buffers);
 }
 
@@ -234,7 +235,9 @@ Status BatchBuilder::attention_in_parts(const Variant& variant, KernelCall call,
   call.buffers.push_back({"parts", program_.split_parts_});
   call.buffers.push_back({"marks", program_.split_marks_});
   DOPPLER_TRY(add_tiles(std::move(call), tokens, parts.places, out));
-  return scores != nullptr ? Status() : combine(op, &parts, true, program_.leaves_blocks_[variant.op], out);
+  if (scores != nullptr) return {};
+  return combine(op, &parts,
+                 {.floats = true, .blocks = program_.leaves_blocks_[variant.op], .wide = variant.wide}, out);
 }
 
 // The parts in which an attention of a prompt takes its positions, if it does.

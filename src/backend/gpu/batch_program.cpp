@@ -89,13 +89,14 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   }
   if (const auto blocks = groups_.of(op).blocks)
     variant.halves = variant.halves || reads_halves(*blocks, step);
+  variant.wide = has_wide_blocks(context, variant, step);
   variant.apart = step.apart && can_be_apart_[op];
   if (variant.apart && o.kind == OpKind::kAttention) {
     variant.rows = row_step(kRowSteps, tokens);
     variant.in_line = step.in_line;
   }
   variant.gated = step.apart && can_be_gated_[op] && tokens <= kMostColumns;
-  variant.parts = step.apart && can_leave_parts_[op] && tokens > kMostColumns;
+  variant.parts = leaves_parts(context, op, step, tap);
   if (variant.parts) variant.rows = row_step(kRowSteps, tokens);
   variant.by_token = step.apart && tokens <= kMostColumns && expert_groups_.contains(op);
   if (o.kind == OpKind::kAttention && !variant.apart) {
@@ -168,6 +169,29 @@ bool BatchProgram::in_halves(const StepShape& step) const {
 
 bool BatchProgram::reads_halves(ValueId id, const StepShape& step) const {
   return in_halves(step) && half_reads_[id];
+}
+
+bool BatchProgram::leaves_parts(const Context& context, std::size_t op, const StepShape& step,
+                                const Tap* tap) const {
+  if (!can_leave_parts_[op]) return false;
+  const std::size_t product = context.plan.ops[op].kind == OpKind::kMatmul ? op : op - 1;
+  if (step.apart) return step.tokens > kMostColumns || step.in_line;
+  // The sums of a prompt are nowhere then, which nobody may look at, and whose rows cannot be moved.
+  return tap == nullptr && context.options.fault == nullptr && step.of_tokens == 0 &&
+         step.tokens > kFewRows && late_.first != product + 1 &&
+         !reads_halves(context.plan.ops[product].inputs[0], step);
+}
+
+bool BatchProgram::has_wide_blocks(const Context& context, const Variant& variant,
+                                   const StepShape& step) const {
+  // Fewer are multiplied as single tokens are.
+  if (variant.halves || step.all_tokens() <= kFewRows) return false;
+  const Op& op = context.plan.ops[variant.op];
+  if (op.kind == OpKind::kExpertMatmul) return variant.rows > kFewRows && !step.apart;
+  if (op.kind == OpKind::kMatmul) return wide_reads_[op.inputs[0]];
+  if (op.kind == OpKind::kAttention) return leaves_blocks_[variant.op] && wide_reads_[op.outputs[0]];
+  const std::optional<ValueId>& blocks = groups_.of(variant.op).blocks;
+  return blocks && wide_reads_[*blocks];
 }
 
 Status BatchProgram::check_halves(Context& context, const StepShape& step) {

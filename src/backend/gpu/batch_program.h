@@ -90,6 +90,8 @@ class BatchProgram {
   const LateOps& late() const { return late_; }
   // Whether prompts are multiplied on tensor cores.
   bool multiplies_halves() const { return halves_; }
+  // Whether 8-bit blocks of prompts may share scales.
+  bool has_wide_reads() const { return wide_; }
   // Whether every attention takes tokens as if each were alone.
   bool attends_apart(const Plan& plan) const;
   std::size_t first_wanted_op() const { return first_wanted_op_; }
@@ -109,6 +111,7 @@ class BatchProgram {
     bool parts = false;     // a norm adds the parts of the split product before it
     bool halves = false;  // products and attention on tensor cores, and what leaves the former's activations
     bool left = false;    // a product whose input the attention before has left in x8_
+    bool wide = false;    // 8-bit blocks that it leaves or reads share their scales (wide_reads_)
     auto operator<=>(const Variant&) const = default;
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
@@ -116,6 +119,10 @@ class BatchProgram {
   // Whether a step's products and attentions are for tensor cores; and a product that reads this value.
   bool in_halves(const StepShape& step) const;
   bool reads_halves(ValueId id, const StepShape& step) const;
+  // Whether a product leaves its parts to the norm of sums behind it, which adds them; of either.
+  bool leaves_parts(const Context& context, std::size_t op, const StepShape& step, const Tap* tap) const;
+  // Whether an op of this variant leaves or reads 8-bit blocks of a prompt that share their scales.
+  bool has_wide_blocks(const Context& context, const Variant& variant, const StepShape& step) const;
   // Checks the kernels of a step's products on tensor cores; where one is wrong, none is used.
   Status check_halves(Context& context, const StepShape& step);
   // What these ops lack, with their kernels compiled at once, on all threads.
@@ -141,6 +148,8 @@ class BatchProgram {
   bool halves_ = false;                     // tensor cores multiply
   std::set<std::uint32_t> halves_checked_;  // by rows of a variant: their kernels are right
   std::vector<bool> half_reads_;            // by value: its products read it in halves
+  bool wide_ = false;                       // some values, or those of experts, are
+  std::vector<bool> wide_reads_;            // by value: in 8-bit blocks of which eight share a scale
   std::vector<bool> has_halves_;            // by op: its input is in x16_ already
   std::uint32_t half_tokens_ = 0;           // that x16_ has room for
   Buffer x16_;                              // the newest activations in halves

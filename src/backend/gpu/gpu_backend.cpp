@@ -7,6 +7,7 @@
 #include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_runner.h"
 #include "backend/gpu/context.h"
+#include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/gpu_cache.h"
 #include "backend/gpu/guess_check.h"
 #include "backend/gpu/guess_runner.h"
@@ -71,6 +72,9 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   std::string_view name() const override { return "gpu"; }
   const Plan& plan() const override { return context_.plan; }
   const BackendOptions& options() const override { return context_.options; }
+  std::uint32_t wide_blocks_from() const override {
+    return batch_ && batch_->has_wide_reads() ? kFewRows + 1 : 0;
+  }
   Rounding rounding() const override {
     if (eight_bits_) return Rounding::kEightBits;
     if (batch_ && batch_->multiplies_halves()) return Rounding::kHalf;

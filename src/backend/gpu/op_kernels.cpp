@@ -372,13 +372,20 @@ KernelCall copy_kernel(const ValueView& from, const ValueView& to) {
   return {"combine.wgsl", values, {from.bound("a"), to.bound("out")}, groups_for(to.width)};
 }
 
-KernelCall quantise_kernel(const ValueView& x, std::uint32_t units, const Buffer& x8, const Buffer& xs) {
+bool can_be_wide(const ValueView& x, std::uint32_t width) {
+  constexpr std::uint32_t kWide = 256;
+  return has_vectors(x) && width % kWide == 0;
+}
+
+KernelCall quantise_kernel(const ValueView& x, std::uint32_t units, const Buffer& x8, const Buffer& xs,
+                           bool wide) {
   ShaderValues values = {{"THREADS", kElementThreads}, {"UNITS_K", units}, {"WIDTH", x.width}};
   const bool vecs = has_vectors(x);
   add_view(values, vecs ? "A" : "X", x);
   if (vecs) {
     values["GATED"] = 0;
     values["EMIT"] = 0;
+    if (wide) values["WIDE"] = 1;
   }
   return {vecs ? "batch_quantise.wgsl" : "quantise.wgsl",
           values,

@@ -78,7 +78,10 @@ KernelCall parts_call(const Op& op, const ViewOf& view_of) {
 Result<KernelCall> column_kernel(Context& context, const Op& op, std::span<const ValueView* const> in,
                                  const ValueView& out);
 KernelCall copy_kernel(const ValueView& from, const ValueView& to);
-// Activations in 8 bits, `units` of 64 in a row, for products.
-KernelCall quantise_kernel(const ValueView& x, std::uint32_t units, const Buffer& x8, const Buffer& xs);
+// Activations in 8 bits, `units` of 64 in a row, for products; `wide`: eight blocks share their scale.
+KernelCall quantise_kernel(const ValueView& x, std::uint32_t units, const Buffer& x8, const Buffer& xs,
+                           bool wide = false);
+// Whether blocks of such a value, in rows of that width, can share scales.
+bool can_be_wide(const ValueView& x, std::uint32_t width);
 
 }  // namespace doppler::gpu

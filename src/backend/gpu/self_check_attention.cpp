@@ -210,6 +210,7 @@ Case combine_case(const Values& v) {
   if (blocks) {
     c.outputs["out8"] = kTokens * padded / 4;
     c.outputs["outs"] = kTokens * padded / 16;
+    c.wide = v["WIDE"] != 0;
   }
   for (std::size_t t = 0; t < kTokens; ++t) {
     for (std::size_t i = 0; i < padded; ++i) {

@@ -15,6 +15,7 @@ constexpr std::size_t kTokens = 2;
 void add_blocks(const Values& v, std::size_t tokens, Case& c) {
   c.outputs["x8"] = tokens * v["UNITS_K"] * 16;
   c.outputs["xs"] = tokens * v["UNITS_K"] * 4;
+  c.wide = v["WIDE"] != 0;
 }
 
 }  // namespace

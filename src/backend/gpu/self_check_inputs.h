@@ -82,6 +82,7 @@ struct Case {
   std::vector<Expected> expected;
   std::set<std::string_view> written;  // inputs that the kernel writes, too
   std::set<std::string_view> halves;   // outputs that are in f16, two in a word
+  bool wide = false;                   // eight 8-bit blocks of an output share their scale
 
   void input(const std::string& name, std::span<const float> values) {
     std::vector<std::uint32_t>& words = inputs[name];

@@ -52,6 +52,11 @@ struct WeightFormat {
   std::uint32_t pieces() const;       // of 16 bytes in a unit of a row
   std::uint32_t high_words() const;   // of 4 bytes in a unit of a row: what codes have beyond 4 bits
   std::uint32_t scale_words() const;  // the same of scales, those included
+  // Whether 256 values share a scale or two, by which the scales of their groups are multiplied (K-quants).
+  bool super_blocks() const {
+    return scales == ScaleForm::kSuper32Min || scales == ScaleForm::kSuper16 ||
+           scales == ScaleForm::kSuper16Min;
+  }
   std::uint32_t scale_span() const { return scales == ScaleForm::kPower ? 2 : 1; }  // units that share them
   std::uint64_t row_bytes(std::uint32_t units) const;                               // of codes and scales
 };

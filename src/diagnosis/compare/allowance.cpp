@@ -1,6 +1,7 @@
 #include "diagnosis/compare/allowance.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -74,6 +75,15 @@ std::vector<double> squared_steps(std::span<const float> x) {
     steps.push_back(step * step);
   }
   return steps;
+}
+
+// Where blocks share the scale of the largest of them, each has its step.
+constexpr std::size_t kBlocksOfWide = 8;
+void share_steps(std::span<double> steps) {
+  for (std::size_t b = 0; b < steps.size(); b += kBlocksOfWide) {
+    const auto wide = steps.subspan(b, std::min(kBlocksOfWide, steps.size() - b));
+    std::ranges::fill(wide, std::ranges::max(wide));
+  }
 }
 
 // The largest error of rounding a value of that size to float16.
@@ -342,6 +352,12 @@ class Bounds {
     return {};
   }
 
+  // Whether the op's activations may have had one scale for 256 values.
+  bool shares_steps() const {
+    return arithmetic_.wide_blocks_from != 0 && s_.tokens() >= arithmetic_.wide_blocks_from &&
+           dtype_info(s_.weights[0].dtype).block_values == kBlock * kBlocksOfWide;
+  }
+
   // Float sums; where activations become 8-bit codes, an error of a step's share in each, times its weight.
   Status matmul() {
     const std::size_t cols = s_.inputs[0].width, blocks = (cols + kBlock - 1) / kBlock, tokens = s_.tokens();
@@ -351,6 +367,7 @@ class Bounds {
     for (std::size_t t = 0; t < tokens; ++t) {
       lengths.push_back(norm(row(s_.inputs[0], t)));
       std::vector<double> of_token = squared_steps(row(s_.inputs[0], t));
+      if (shares_steps()) share_steps(of_token);
       for (std::size_t b = 0; b < blocks; ++b) {
         const double activations = eight_bits ? kOfStep * kOfStep * of_token[b] : 0;
         // An error of that share in each weight of a block, independent of each other.
@@ -501,13 +518,15 @@ class Bounds {
           double bound =
               sum_rounding(cols) * length * norm(x) + 2 * kEps * std::abs(static_cast<double>(bias[r]));
           double sum = 0;
+          std::vector<double> steps = squared_steps(x);
+          if (shares_steps()) share_steps(steps);
           for (std::size_t b = 0; (eight_bits || format > 0) && b < cols; b += kBlock) {
             const std::size_t count = std::min(kBlock, cols - b);
-            const double step = eight_bits ? largest_magnitude(x.subspan(b, count)) / kCodes : 0;
+            const double squared_step = eight_bits ? steps[b / kBlock] : 0;
             const double size = norm(std::span(weights).subspan(b, count));
             const double share = kDeviations * format * norm(x.subspan(b, count));
             sum +=
-                size * size * (kOfStep * kOfStep * step * step + share * share / static_cast<double>(count));
+                size * size * (kOfStep * kOfStep * squared_step + share * share / static_cast<double>(count));
           }
           bound += std::sqrt(sum);
           set(place * rows + r, bound);
@@ -667,7 +686,8 @@ std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithme
   return {{"activations", arithmetic.eight_bit_products ? "8 bits beside quantised weights"
                           : arithmetic.half_products    ? "halves"
                                                         : "float32"},
-          {"kv_type", std::string(kv_type_name(arithmetic.kv))}};
+          {"kv_type", std::string(kv_type_name(arithmetic.kv))},
+          {"wide_blocks_from", std::to_string(arithmetic.wide_blocks_from)}};
 }
 
 Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata) {
@@ -675,6 +695,10 @@ Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata) {
   if (const auto found = metadata.find("activations"); found != metadata.end())
     arithmetic.eight_bit_products = found->second.starts_with("8 bits"),
     arithmetic.half_products = found->second == "halves";
+  if (const auto found = metadata.find("wide_blocks_from"); found != metadata.end()) {
+    const std::string& tokens = found->second;
+    std::from_chars(tokens.data(), tokens.data() + tokens.size(), arithmetic.wide_blocks_from);
+  }
   if (const auto found = metadata.find("kv_type"); found != metadata.end()) {
     for (const KvType type : {KvType::kF16, KvType::kQ8_0}) {
       if (found->second == kv_type_name(type)) arithmetic.kv = type;

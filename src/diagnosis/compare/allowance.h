@@ -15,8 +15,10 @@ namespace doppler::diagnosis {
 // The rounding of a run beyond float32. The default is that of transformers.
 struct Arithmetic {
   bool eight_bit_products = false;  // activations in 8 bits, in blocks of 32, where weights are quantised
-  bool half_products = false;       // weights and activations of products in f16
-  KvType kv = KvType::kF32;         // type of keys and values that attention reads
+  // Steps of so many tokens or more take blocks of 256 where the weights are K-quants; 0: none do.
+  std::uint32_t wide_blocks_from = 0;
+  bool half_products = false;  // weights and activations of products in f16
+  KvType kv = KvType::kF32;    // type of keys and values that attention reads
   // The run used other weights of the same model than the op has: the original floats of quantised ones, or
   // another quantisation, whose values lie `other_error` from the floats, as a share of their root mean
   // square.

@@ -6,6 +6,8 @@
 // and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
 // TREE: adds units as the products of single tokens do (docs/kernels.md: one order of sums), which takes more registers; the steps of
 // a part are a power of two then. TREE 0: one after the other.
+// WIDE 1: eight blocks of x share their scale (quantise_vec.wgsl), and W has scales of 256 values, too (SCALES 3 to 5). Then a sum is one of codes, in
+// units of that scale, which saves a multiplication for each block; when the scale changes, the sums so far are multiplied by its change.
 // GROUPED: W are the matrices of EXPERTS under each other, from row FIRST on, and a workgroup's rows of X are those of a tile of
 // expert_tiles.wgsl; row r of X is token r / CHOSEN's (OWN 0), or its own (OWN 1), and its results go to place r % CHOSEN.
 // Workgroups: x over rows of W, y over tokens or tiles, z over splits.
@@ -77,10 +79,20 @@ var<workgroup> own_tile : vec4u;
 #define RAISED (FORM == 8) && TREE
 #define BLOCK_SUMS (HAS_MIN) && !(SUMS) || RAISED
 #define LAST_ROW (ROWS + 63) / 64 * 64 - 1
+#default WIDE 0
+#define STEPS_OF_A_SCALE 4 / UK
+// A step's sums have kMagicFloat times their scales in them, taken away behind the step: one operation less for each block. The sums are
+// rounded to about a code times the scale by that, a tenth of what rounding x to codes does to a block.
+#define BIASED (WIDE) && SCALES == 3
 
 var<workgroup> tile_w : array<vec4u, ${TN * UK * (STORED)}>;  // [unit and piece][row]
 var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;  // scales [unit][group][row]
 var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;  // [piece][token], PITCH apart
+#if WIDE
+// The scale that sums are in units of, each read and written by one thread only, to spare it a register (an H200, 8B's gates and ups: 1,272 us for
+// 512 tokens, 1,315 with a register; and with sums multiplied by the last scale in front of the branch that stores them 1,396).
+var<workgroup> tile_was : array<f32, ${BLOCKS_X * TM}>;
+#endif
 var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;  // scales of x [block][token]
 #if HAS_MIN
 var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;  // minima [unit][group][row]
@@ -208,6 +220,17 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for n in 0..LOADS_B
   var b${n} = vec2f(0.0);
 #endfor
+#if WIDE
+#for n in 0..LOADS_B
+#if (n + 1) * THREADS <= TM * BLOCKS_X
+  {
+#else
+  if (t + ${n * THREADS}u < ${TM * BLOCKS_X}u) {
+#endif
+    tile_was[pb${n} * ${TM}u + tb${n}] = 1.0;
+  }
+#endfor
+#endif
   // The step that the registers hold; where a split has none, the last one of all, which nobody multiplies.
   var next = min(first, ${STEPS - 1}u);
 #for inside in 0..2
@@ -288,9 +311,18 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
     if (t + ${n * THREADS}u < ${TM * BLOCKS_X}u) {
 #endif
+#if WIDE
+      let inverse = 1.0 / b${n}.x;
+      tile_b[pb${n} * ${TM}u + tb${n}] = tile_was[pb${n} * ${TM}u + tb${n}] * inverse;
+      tile_was[pb${n} * ${TM}u + tb${n}] = b${n}.x;
+#if BLOCK_SUMS
+      tile_q[pb${n} * ${TM}u + tb${n}] = b${n}.y * inverse;
+#endif
+#else
       tile_b[pb${n} * ${TM}u + tb${n}] = b${n}.x;
 #if BLOCK_SUMS
       tile_q[pb${n} * ${TM}u + tb${n}] = b${n}.y;
+#endif
 #endif
     }
 #endfor
@@ -335,6 +367,18 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #endfor
 #endfor
+#if WIDE
+    if (at % ${STEPS_OF_A_SCALE}u == 0u) {
+#for i in 0..RM
+      {
+        let change = tile_b[lane + ${i * LM}u];
+#for j in 0..RN
+        sum${i}_${j} *= change;
+#endfor
+      }
+#endfor
+    }
+#endif
 // Block b of the step: lo, hi the first and last 16 codes of a row; sa, sb their scales and ma, mb their minima (only a where
 // the block has one); xa, xb, qa, qb the same of a token.
 #for part in 0..REPEATS
@@ -381,7 +425,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       {
         let xa = tile_x[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
         let xb = tile_x[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
+#if !(WIDE)
         let xscale = tile_b[b * ${TM}u + lane + ${i * LM}u];
+#endif
 #if SUMS
         let qa = tile_q[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
         let qb = tile_q[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
@@ -389,6 +435,16 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         let q = tile_q[b * ${TM}u + lane + ${i * LM}u];
 #endif
 #for j in 0..RN
+#if WIDE && (GROUPS_16)
+        sum${i}_${j} = fma(sa${j}, float_of(dots(kMagic, lo${j}, xa)), sum${i}_${j});
+        sum${i}_${j} = fma(sb${j}, float_of(dots(kMagic, hi${j}, xb)), sum${i}_${j});
+#if HAS_MIN
+        sum${i}_${j} = fma(ma${j}, qa, fma(mb${j}, qb, sum${i}_${j}));
+#endif
+#elif WIDE
+        sum${i}_${j} = fma(sa${j}, bitcast<f32>(dots(dots(kMagic, lo${j}, xa), hi${j}, xb)), sum${i}_${j});
+        sum${i}_${j} = fma(ma${j}, q, sum${i}_${j});
+#else
 #if GROUPS_16
         var part${j} = fma(sa${j}, float_of(dots(kMagic, lo${j}, xa)), sb${j} * float_of(dots(kMagic, hi${j}, xb)));
 #if HAS_MIN
@@ -405,6 +461,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         sum${i}_${j} = fma(part${j}, xscale, sum${i}_${j});
 #if HAS_MIN && !(GROUPS_16)
         sum${i}_${j} = fma(ma${j}, q, sum${i}_${j});
+#endif
 #endif
 #endfor
       }
@@ -435,6 +492,20 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #endif
 #endfor
+#if BIASED
+#for j in 0..RN
+    {
+      var bias = 0.0;
+#for g in 0..GROUPS * UK
+      bias += tile_s[${g * TN}u + column + ${j * LN}u];
+#endfor
+      bias *= kMagicFloat;
+#for i in 0..RM
+      sum${i}_${j} -= bias;
+#endfor
+    }
+#endfor
+#endif
 #if TREE
     let done = at - first;
 #include "branch_sums.wgsl"
@@ -454,6 +525,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     if (at < tile.z) {
       let number = order[tile.y + at];
       let to = number / ${CHOSEN}u * ${OUT_STRIDE}u + ${OUT_OFFSET}u + number % ${CHOSEN}u * ${ROWS}u;
+#if OWN
+      let token = number;
+#else
+      let token = number / ${CHOSEN}u;
+#endif
 #else
     let token = token0 + lane + ${i * LM}u;
     if (token < tokens) {
@@ -463,20 +539,28 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       let to = token * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
 #endif
 #endif
+#if WIDE
+      let unit = xs[token * ${UNITS_K * 2}u + end * ${BLOCKS_X}u - 1u].x;
+#endif
 #for j in 0..RN
       {
         let row = row0 + column + ${j * LN}u;
+#if WIDE
+        let y = unit * sum${i}_${j};
+#else
+        let y = sum${i}_${j};
+#endif
 #if ROWS % TN == 0
         {
 #else
         if (row < ${ROWS}u) {
 #endif
 #if BIAS && GROUPED
-          out[to + row] = sum${i}_${j} + bias[tile.x * ${ROWS}u + row];
+          out[to + row] = y + bias[tile.x * ${ROWS}u + row];
 #elif BIAS
-          out[to + row] = sum${i}_${j} + bias[row];
+          out[to + row] = y + bias[row];
 #else
-          out[to + row] = sum${i}_${j};
+          out[to + row] = y;
 #endif
         }
       }
