@@ -45,15 +45,10 @@ struct Blocks {
 
 class Products : public BatchKernels {
  protected:
-  // Products of blocks that share scales: of different sizes, and of zeros.
-  static bool& wide() {
-    static bool wide = false;
-    return wide;
-  }
-  void TearDown() override { wide() = false; }
+  bool wide_ = false;  // activations whose blocks share scales: of different sizes, and of zeros
   // A product of shape tokens x rows x width; returns its results for comparing runs.
-  static std::vector<float> check(DType dtype, const GemmShape& shape, std::size_t tokens, std::size_t rows,
-                                  std::size_t width, float scale = 1, bool with_bias = false) {
+  std::vector<float> check(DType dtype, const GemmShape& shape, std::size_t tokens, std::size_t rows,
+                           std::size_t width, float scale = 1, bool with_bias = false) {
     SCOPED_TRACE(fmt::format("{} tokens, {} rows, {} values in {}", tokens, rows, width, shape.name()));
     const Matrix w(dtype, rows, width);
     ThreadPool pool(1);
@@ -63,9 +58,9 @@ class Products : public BatchKernels {
     if (!matrix) return {};
     std::vector<float> x = random_floats(tokens * width, scale);
     constexpr float kSizes[] = {1, 1e3, 0, 1e-3};
-    for (std::size_t i = 0; wide() && i < x.size(); ++i) x[i] *= kSizes[i % width / 256 % 4];
+    for (std::size_t i = 0; wide_ && i < x.size(); ++i) x[i] *= kSizes[i % width / 256 % 4];
     const std::size_t room = (tokens + 63) / 64 * 64;
-    const Blocks blocks(x, tokens, width, room, wide());
+    const Blocks blocks(x, tokens, width, room, wide_);
     const std::vector<float> bias = random_floats(rows, 1);
     // Results lie in the middle of wider rows.
     const std::size_t stride = rows + 5, offset = 3, floats = (tokens * stride + 3) / 4 * 4;
@@ -78,7 +73,7 @@ class Products : public BatchKernels {
     ShaderValues values = gemm_values(shape, matrix->format, static_cast<std::uint32_t>(rows), matrix->units);
     values["BIAS"] = with_bias && !split ? 1 : 0;
     values["COUNT"] = 0;
-    if (wide()) values["WIDE"] = 1;
+    if (wide_) values["WIDE"] = 1;
     values["OUT_STRIDE"] = static_cast<std::int64_t>(split ? rows : stride);
     values["OUT_OFFSET"] = static_cast<std::int64_t>(split ? 0 : offset);
     if (split) values["SPLIT_STRIDE"] = static_cast<std::int64_t>(split_stride);
@@ -112,7 +107,7 @@ class Products : public BatchKernels {
     const std::vector<Expected> expected = multiply(blocks.values, w.values, tokens, rows, width);
     // Where sums are kept beside large numbers they are rounded to a code, of a scale that is a tenth of the
     // largest weight, times the scale of the activations, in each block.
-    const bool biased = wide() && matrix->format.scales == ScaleForm::kSuper32Min;
+    const bool biased = wide_ && matrix->format.scales == ScaleForm::kSuper32Min;
     const auto size = [](double a, double b) { return std::abs(a) < std::abs(b); };
     const double rounding = biased ? std::sqrt(static_cast<double>(width) / 32) *
                                          std::abs(*std::ranges::max_element(w.values, size)) / 4
@@ -154,7 +149,7 @@ TEST_F(Products, OfEveryFormat) {
 // Of weights with scales for 256 values, too: in both tiles of prompts, and in parts that begin within a
 // scale.
 TEST_F(Products, OfBlocksThatShareScales) {
-  wide() = true;
+  wide_ = true;
   for (const DType dtype : {DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
     SCOPED_TRACE(dtype_info(dtype).name);
     ASSERT_TRUE(format_of(dtype).super_blocks());

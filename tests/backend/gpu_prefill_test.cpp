@@ -6,7 +6,9 @@
 #include "backend/gpu/kernel.h"
 #include "gpu_harness.h"
 #include "harness.h"
+#include "model_fixture.h"
 #include "plan/fuse.h"
+#include "quant/encode.h"
 
 namespace doppler {
 namespace {
@@ -246,6 +248,54 @@ TEST_P(QuantisedPrompts, GiveTheSameBesideOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Files, QuantisedPrompts, ::testing::Values("gemma3_k288.Q4_0", "llama_k256.Q4_K_M"),
                          named_by_param);
+
+TinyTensor encoded(const TinyTensor& tensor, DType type) {
+  std::vector<float> values(tensor.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  const DTypeInfo& info = dtype_info(type);
+  TinyTensor result{type, tensor.shape, {}};
+  result.bytes.resize(values.size() / info.block_values * info.block_bits / 8);
+  EXPECT_TRUE(encode(type, values, result.bytes).has_value());
+  return result;
+}
+
+// A product of few rows and many columns leaves parts, which the norm behind it adds up: with a norm of their
+// own before the sum, and without.
+class SplitPrompts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SplitPrompts, AreAddedByTheNormBehind) {
+  constexpr std::size_t kTokens = 70;  // more than the steps have that are not prompts
+  Json config = tiny_config(GetParam());
+  config["intermediate_size"] = 2048;
+  config["head_dim"] = 32;
+  TinyModel tiny(GetParam(), config);
+  for (auto& [name, tensor] : tiny.tensors) {
+    if (name.find("down_proj") != std::string::npos) tensor = encoded(tensor, DType::kQ8_0);
+  }
+  ASSERT_OK_AND_ASSIGN(const Weights weights, tiny.bind());
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, tiny.spec());
+  std::vector<std::int32_t> ids;
+  for (std::size_t i = 0; i < kTokens; ++i) ids.push_back(static_cast<std::int32_t>(i * i % 64));
+  std::map<std::string, std::vector<float>> logits;
+  std::atomic<int> added = 0;
+  for (const char* name : {"gpu", "cpu"}) {
+    gpu::shader_watcher() = [&](std::string_view file, const gpu::ShaderValues& values) {
+      const auto parts = values.find("PARTS");
+      if (file == "batch_norm.wgsl" && parts != values.end() && parts->second > 1) ++added;
+    };
+    ASSERT_OK_AND_ASSIGN(
+        const auto backend,
+        make_backend(
+            name, spec, weights,
+            {.threads = 2, .context = kPrefillContext, .kv_type = KvType::kF32, .gpu = {.poison = true}}));
+    logits[name] = run_in_pieces(*backend, ids, {kTokens});
+    gpu::shader_watcher() = nullptr;
+  }
+  EXPECT_GT(added.load(), 0);
+  EXPECT_LT(relative_error(logits["gpu"], logits["cpu"]), code_tolerance());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, SplitPrompts, ::testing::Values("llama", "gemma3"), named_by_param);
 
 }  // namespace
 }  // namespace doppler

@@ -8,6 +8,7 @@
 #include "diagnosis/compare/compare_recordings.h"
 #include "diagnosis/compare/op_errors.h"
 #include "diagnosis/patient.h"
+#include "quant/encode.h"
 #include "quant/error.h"
 
 namespace doppler::diagnosis {
@@ -231,10 +232,40 @@ TEST(Allowance, FaultsStandOutOfEightBits) {
   }
 }
 
+// A block beside a larger one: where both share a scale its codes are as coarse.
+TEST(Allowance, LongStepsWithKQuantsShareScales) {
+  constexpr std::size_t kCols = 256, kRows = 2, kTokens = 3, kBlock = 32;
+  const auto bounds_with = [&](DType type, std::uint32_t wide_blocks_from) {
+    std::vector<float> values(kRows * kCols);
+    // Only the last block of a row has weights.
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = i % kCols < kCols - kBlock ? 0.0f : 0.1f * static_cast<float>(i % 7 + 1);
+    const DTypeInfo& info = dtype_info(type);
+    std::vector<std::byte> bytes(values.size() / info.block_values * info.block_bits / 8);
+    EXPECT_TRUE(encode(type, values, bytes).has_value());
+    OpSetup setup{.kind = OpKind::kMatmul,
+                  .params = MatmulParams{},
+                  .width = kRows,
+                  .ids = std::vector<std::int32_t>(kTokens),
+                  .positions = std::vector<std::int32_t>(kTokens)};
+    setup.inputs.push_back({.width = kCols, .data = std::vector<float>(kTokens * kCols, 1.0f)});
+    for (std::size_t t = 0; t < kTokens; ++t) setup.inputs[0].data[t * kCols] = 1000;  // in the first block
+    setup.weights.push_back({"w", type, {kRows, kCols}, bytes});
+    reference::Threads threads(1);
+    const auto bounds =
+        allowance(setup, {.eight_bit_products = true, .wide_blocks_from = wide_blocks_from}, threads);
+    EXPECT_TRUE(bounds.has_value());
+    return bounds ? (*bounds)[0] : 0.0f;
+  };
+  EXPECT_GT(bounds_with(DType::kQ4_K, kTokens), 100 * bounds_with(DType::kQ4_K, 0));
+  EXPECT_EQ(bounds_with(DType::kQ4_K, kTokens + 1), bounds_with(DType::kQ4_K, 0)) << "a shorter step";
+  EXPECT_EQ(bounds_with(DType::kQ4_0, kTokens), bounds_with(DType::kQ4_0, 0)) << "other blocks";
+}
+
 TEST(Allowance, HeadersSayHowARunComputed) {
   for (const Arithmetic& arithmetic :
        {Arithmetic{}, Arithmetic{.eight_bit_products = true, .kv = KvType::kF16},
-        Arithmetic{.kv = KvType::kQ8_0}}) {
+        Arithmetic{.eight_bit_products = true, .wide_blocks_from = 65}, Arithmetic{.kv = KvType::kQ8_0}}) {
     EXPECT_EQ(arithmetic_from(arithmetic_metadata(arithmetic)), arithmetic);
   }
   EXPECT_EQ(arithmetic_from({{"producer", "transformers 5.17.0"}}), Arithmetic{});

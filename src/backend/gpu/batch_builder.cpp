@@ -61,29 +61,35 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
   return prepare_halves();
 }
 
-// The values whose 8-bit blocks share scales in prompts: all that reads them are products with weights of
-// super blocks, which have one scale for as many values. It makes these products 6 % faster (gemm.wgsl) and
-// rounds as llama.cpp's processors do for these weights.
-void BatchBuilder::find_wide() {
+std::vector<bool> BatchBuilder::values_read_in_form(
+    const std::function<bool(ValueId)>& can_leave,
+    const std::function<bool(const GpuMatrix&)>& can_take) const {
   const Plan& plan = context_.plan;
-  std::vector<bool>& reads = program_.wide_reads_;
-  reads.assign(plan.values.size(), false);
-  if (!has_pass(plan, kPassBatchGemm)) return;
-  for (const bool decide : {true, false}) {  // the second time some are taken away
-    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-      const Op& op = plan.ops[i];
-      if (op.kind != OpKind::kMatmul) continue;
-      const ValueId x = op.inputs[0];
-      if (decide) {
-        reads[x] = info(x).rows == Rows::kAll && can_be_wide(view(x), info(x).width);
-      } else {
-        for (const PlacedMatrix& part : program_.placed_[i])
-          reads[x] = reads[x] && context_.eight_bits(*part.matrix) && part.matrix->format.super_blocks();
-      }
+  std::vector<bool> reads(plan.values.size());
+  for (const Op& op : plan.ops) {
+    if (op.kind == OpKind::kMatmul)
+      reads[op.inputs[0]] = info(op.inputs[0]).rows == Rows::kAll && can_leave(op.inputs[0]);
+  }
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    for (const PlacedMatrix& part : program_.placed_[i]) {
+      if (!can_take(*part.matrix)) reads[plan.ops[i].inputs[0]] = false;
     }
   }
-  program_.wide_ = std::ranges::any_of(context_.plan.ops, [&](const Op& op) {
-    if (op.kind == OpKind::kMatmul) return bool{reads[op.inputs[0]]};
+  return reads;
+}
+
+// The values whose 8-bit blocks share scales in prompts: all products that read them have weights of super
+// blocks, which have one scale for as many values. It makes these products 6 % faster (gemm.wgsl) and rounds
+// as llama.cpp's processors do for these weights.
+void BatchBuilder::find_wide() {
+  const Plan& plan = context_.plan;
+  program_.wide_reads_.assign(plan.values.size(), false);
+  if (!has_pass(plan, kPassBatchGemm)) return;
+  program_.wide_reads_ = values_read_in_form(
+      [&](ValueId x) { return can_be_wide(view(x), info(x).width); },
+      [&](const GpuMatrix& matrix) { return context_.eight_bits(matrix) && matrix.format.super_blocks(); });
+  program_.wide_ = std::ranges::any_of(plan.ops, [&](const Op& op) {
+    if (op.kind == OpKind::kMatmul) return bool{program_.wide_reads_[op.inputs[0]]};
     return op.kind == OpKind::kExpertMatmul && !context_.options.exact &&
            format_of(context_.weights[op.weights[0]].dtype).super_blocks();
   });
@@ -293,11 +299,10 @@ Status BatchBuilder::product(const Op& op, const PlacedMatrix& part, const Shard
   return eight_bits ? gemm(variant, part, shard, out) : gemm_float(variant, part, shard, out);
 }
 
-// The cut of a product of so many tokens with that matrix, or with so many of its rows.
+// The cut of a product of so many tokens with so many rows of that matrix.
 std::optional<GemmShape> BatchBuilder::tiles_for(const GpuMatrix& matrix, std::uint32_t tokens,
                                                  std::uint32_t rows) const {
   const Limits& limits = context_.device->limits();
-  if (rows == 0) rows = matrix.rows;
   return tokens <= kFewRows
              ? choose_few_rows_shape(limits, matrix.format, few_rows_tile(tokens), rows, matrix.units)
              : choose_gemm_shape(limits, matrix.format, tokens, rows, matrix.units);

@@ -2,6 +2,7 @@
 // groups of ops (batch_fused.cpp), and for few tokens of several sequences (batch_few.cpp).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,10 @@ class BatchBuilder {
   Status add(KernelCall call, Dispatch::Per per, Dispatches& out);
 
   Status make_shared_buffers();
+  // By value: whether it can be left in a form, and all products with a matrix that reads it can take that.
+  // A value is read so by all of its products or by none: there is one kernel that leaves it so.
+  std::vector<bool> values_read_in_form(const std::function<bool(ValueId)>& can_leave,
+                                        const std::function<bool(const GpuMatrix&)>& can_take) const;
   void find_wide();
   Status single(const Variant& variant, Dispatches& out);
   Status embed(const Op& op, Dispatches& out);
@@ -77,8 +82,7 @@ class BatchBuilder {
                  Dispatches& out);
   std::optional<ColumnsShape> gated_shape(const GpuMatrix& matrix);
   Status gated_columns(const Variant& variant, Dispatches& out);
-  std::optional<GemmShape> tiles_for(const GpuMatrix& matrix, std::uint32_t tokens,
-                                     std::uint32_t rows = 0) const;
+  std::optional<GemmShape> tiles_for(const GpuMatrix& matrix, std::uint32_t tokens, std::uint32_t rows) const;
   std::uint64_t rows_of_part(std::uint32_t rows, ValueId id) const;
   std::optional<GemmShape> parts_of(std::size_t product, std::uint32_t rows) const;
   Status heads_apart(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers,

@@ -179,7 +179,8 @@ void BatchBuilder::find_parts() {
 // The cut of a product that leaves parts for so many rows; nothing where it leaves sums.
 std::optional<GemmShape> BatchBuilder::parts_of(std::size_t product, std::uint32_t rows) const {
   if (!program_.can_leave_parts_[product]) return std::nullopt;
-  const std::optional<GemmShape> shape = tiles_for(*program_.placed_[product][0].matrix, rows);
+  const GpuMatrix& matrix = *program_.placed_[product][0].matrix;
+  const std::optional<GemmShape> shape = tiles_for(matrix, rows, matrix.rows);
   return shape && shape->splits > 1 ? shape : std::nullopt;
 }
 

@@ -8,7 +8,6 @@
 
 namespace doppler::gpu {
 
-// A value is read in halves by all of its products or by none: there is one kernel that leaves it so.
 Status BatchBuilder::prepare_halves() {
   const Plan& plan = context_.plan;
   std::vector<bool>& reads = program_.half_reads_;
@@ -18,19 +17,8 @@ Status BatchBuilder::prepare_halves() {
   program_.halves_ = multiplies_halves(device()) && !context_.options.exact &&
                      has_pass(plan, kPassBatchHalves) && has_pass(plan, kPassBatchGemm);
   if (!program_.halves_) return {};
-  for (const bool decide : {true, false}) {  // the second time some are taken away
-    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-      const Op& op = plan.ops[i];
-      if (op.kind != OpKind::kMatmul) continue;
-      const ValueId x = op.inputs[0];
-      if (decide) {
-        reads[x] = info(x).rows == Rows::kAll && has_vectors(view(x));
-      } else {
-        for (const PlacedMatrix& part : program_.placed_[i])
-          reads[x] = reads[x] && multiplies_halves(part.matrix->format);
-      }
-    }
-  }
+  reads = values_read_in_form([&](ValueId x) { return has_vectors(view(x)); },
+                              [](const GpuMatrix& matrix) { return multiplies_halves(matrix.format); });
   std::uint64_t units = 0;
   std::optional<ValueId> in_halves;  // the value in x16_ at that time
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {

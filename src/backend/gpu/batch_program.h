@@ -148,8 +148,8 @@ class BatchProgram {
   bool halves_ = false;                     // tensor cores multiply
   std::set<std::uint32_t> halves_checked_;  // by rows of a variant: their kernels are right
   std::vector<bool> half_reads_;            // by value: its products read it in halves
-  bool wide_ = false;                       // some values, or those of experts, are
-  std::vector<bool> wide_reads_;            // by value: in 8-bit blocks of which eight share a scale
+  bool wide_ = false;                       // 8-bit blocks of some values share scales
+  std::vector<bool> wide_reads_;            // by value: its products read it in such blocks
   std::vector<bool> has_halves_;            // by op: its input is in x16_ already
   std::uint32_t half_tokens_ = 0;           // that x16_ has room for
   Buffer x16_;                              // the newest activations in halves

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -111,26 +110,18 @@ std::vector<GemvShape> shapes_of_many(const Limits& limits, const GemvSite& seco
   return shapes;
 }
 
-// Shapes of which a thread takes few pieces at a time, where the format is one for that: in as many threads
-// as there may be, each with a unit or two (output with gates and ups of Llama 3.2 1B in BF16, joined and
-// apart: H100 29.2 us in 256 workgroups of 1,024 threads, 29.5 in 512 of 512, 30.0 with two units each, 30.9
-// in whole units, 32.8; H200, of 40 such shapes, 22.9 in those 256, 22.6 in 128 with two units, one piece at
-// a time, 23.0 and more in the others).
-std::vector<GemvShape> streamed(const Limits& limits, const GemvSite& second) {
-  struct Way {
-    std::uint32_t rows, pieces;
-  };
-  constexpr Way kWays[] = {{32, 2}, {64, 1}};
-  std::vector<GemvShape> shapes;
-  for (const auto& [rows, pieces] : kWays) {
-    GemvShape shape{.rows = rows, .lanes = most_threads(limits) / rows, .at_once = 1, .stream = pieces};
-    if (shape.lanes == 0 || !streams(second.format, shape) || (second.gated && second.rows % rows != 0))
-      continue;
-    shape.units = std::bit_ceil(ceil_div(second.units, shape.lanes));
-    shape.lanes = ceil_div(second.units, shape.units);
-    shapes.push_back(shape);
-  }
-  return shapes;
+// A shape of which a thread takes few pieces at a time, where the format is one for that: in as many threads
+// as there may be, each with a unit or two (H100, output with gates and ups of Llama 3.2 1B in BF16, joined
+// and apart: 29.2 us in 256 workgroups of 1,024 threads, 29.5 in 512 of 512, 30.0 with two units each, 30.9
+// in whole units, 32.8; one or four pieces are no better than two).
+std::optional<GemvShape> streamed(const Limits& limits, const GemvSite& second) {
+  constexpr std::uint32_t kRows = 32, kPieces = 2;
+  GemvShape shape{.rows = kRows, .lanes = most_threads(limits) / kRows, .at_once = 1, .stream = kPieces};
+  if (shape.lanes == 0 || !streams(second.format, shape) || (second.gated && second.rows % kRows != 0))
+    return std::nullopt;
+  shape.units = std::bit_ceil(ceil_div(second.units, shape.lanes));
+  shape.lanes = ceil_div(second.units, shape.units);
+  return shape;
 }
 
 // Shapes of the second product that may be good for a pair. Where those that wait are few, the first, whose
@@ -143,7 +134,7 @@ std::vector<GemvShape> second_shapes(const Limits& limits, const GemvSite& secon
   if (ceil_div(second.rows, own.rows) > kManyWaiting) {
     std::vector<GemvShape> shapes = shapes_of_many(limits, second, own);
     if (shapes.empty()) shapes.push_back(own);
-    std::ranges::copy(streamed(limits, second), std::back_inserter(shapes));
+    if (const std::optional<GemvShape> shape = streamed(limits, second)) shapes.push_back(*shape);
     return shapes;
   }
   std::vector<GemvShape> shapes = {own};

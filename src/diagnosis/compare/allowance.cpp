@@ -352,10 +352,13 @@ class Bounds {
     return {};
   }
 
-  // Whether the op's activations may have had one scale for 256 values.
-  bool shares_steps() const {
-    return arithmetic_.wide_blocks_from != 0 && s_.tokens() >= arithmetic_.wide_blocks_from &&
-           dtype_info(s_.weights[0].dtype).block_values == kBlock * kBlocksOfWide;
+  // Of a row of the op's activations, which may have had one scale for 256 values.
+  std::vector<double> squared_steps_of(std::span<const float> x) const {
+    std::vector<double> steps = squared_steps(x);
+    const bool wide = arithmetic_.wide_blocks_from != 0 && s_.tokens() >= arithmetic_.wide_blocks_from &&
+                      dtype_info(s_.weights[0].dtype).block_values == kBlock * kBlocksOfWide;
+    if (wide) share_steps(steps);
+    return steps;
   }
 
   // Float sums; where activations become 8-bit codes, an error of a step's share in each, times its weight.
@@ -366,8 +369,7 @@ class Bounds {
     std::vector<double> lengths, steps;
     for (std::size_t t = 0; t < tokens; ++t) {
       lengths.push_back(norm(row(s_.inputs[0], t)));
-      std::vector<double> of_token = squared_steps(row(s_.inputs[0], t));
-      if (shares_steps()) share_steps(of_token);
+      std::vector<double> of_token = squared_steps_of(row(s_.inputs[0], t));
       for (std::size_t b = 0; b < blocks; ++b) {
         const double activations = eight_bits ? kOfStep * kOfStep * of_token[b] : 0;
         // An error of that share in each weight of a block, independent of each other.
@@ -509,20 +511,23 @@ class Bounds {
       for (std::size_t i = 0; i < s_.tokens() * p.chosen; ++i) {
         if (s_.inputs[1].data[i] == static_cast<float>(e)) places.push_back(i);
       }
+      const auto row_at = [&](std::size_t place) {
+        return std::span(s_.inputs[0].data).subspan((own_rows ? place : place / p.chosen) * cols, cols);
+      };
+      std::vector<std::vector<double>> steps;
+      for (const std::size_t place : places) steps.push_back(squared_steps_of(row_at(place)));
       for (std::size_t r = 0; r < rows && !places.empty(); ++r) {
         DOPPLER_TRY(decode_f32(s_.weights[e], r * cols, weights));
         const double length = norm(weights);
-        for (const std::size_t place : places) {
-          const auto x =
-              std::span(s_.inputs[0].data).subspan((own_rows ? place : place / p.chosen) * cols, cols);
+        for (std::size_t i = 0; i < places.size(); ++i) {
+          const std::size_t place = places[i];
+          const auto x = row_at(place);
           double bound =
               sum_rounding(cols) * length * norm(x) + 2 * kEps * std::abs(static_cast<double>(bias[r]));
           double sum = 0;
-          std::vector<double> steps = squared_steps(x);
-          if (shares_steps()) share_steps(steps);
           for (std::size_t b = 0; (eight_bits || format > 0) && b < cols; b += kBlock) {
             const std::size_t count = std::min(kBlock, cols - b);
-            const double squared_step = eight_bits ? steps[b / kBlock] : 0;
+            const double squared_step = eight_bits ? steps[i][b / kBlock] : 0;
             const double size = norm(std::span(weights).subspan(b, count));
             const double share = kDeviations * format * norm(x.subspan(b, count));
             sum +=
