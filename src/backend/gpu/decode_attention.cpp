@@ -29,6 +29,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_TRY(add_turns(context_, group, values, buffers));
   DOPPLER_TRY(add_looked(group, values, buffers));
   DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {most_splits(a), a.heads / heads, 1}));
+  program_.body_.back().positions_each = kSplitPositions;
   const std::vector<ValueId> read = read_by(group);
   const bool is_looked_at = output == nullptr || is_stored(op.outputs[0], group);
   const std::uint32_t from = output != nullptr ? many_splits_from(a) : 0;

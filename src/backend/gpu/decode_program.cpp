@@ -197,7 +197,12 @@ std::size_t DecodeProgram::dispatches(std::uint64_t position) const {
 void DecodeProgram::record_body(Recorder& recorder, std::uint64_t position, TokenFrom from) const {
   const FixedDispatch* embedded = embeds_next_ && from == TokenFrom::kBefore ? &body_.front() : nullptr;
   for (const FixedDispatch* dispatch : joined_body(position)) {
-    if (dispatch != embedded) recorder.dispatch(*dispatch);
+    if (dispatch == embedded) continue;
+    Workgroups groups = dispatch->groups;
+    if (dispatch->positions_each != 0)
+      groups.x = static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(groups.x, position / dispatch->positions_each + 1));
+    recorder.dispatch(dispatch->kernel, groups);
   }
 }
 

@@ -19,6 +19,8 @@ struct Workgroups {
 struct FixedDispatch {
   BoundKernel kernel;
   Workgroups groups;
+  // If not 0: only as many workgroups in x have work as a sequence has begun on so many positions.
+  std::uint32_t positions_each = 0;
 };
 
 class Recorder {

@@ -58,10 +58,14 @@
 #define EACH 1
 #endif
 #define K_LOADS K_VECS / LP
+// No more threads to a team than a head has quads, so that fewer heads wait for a second turn.
+#define WIDEST_TEAM 8 << ((QUADS > 8) + (QUADS > 16) + (QUADS > 32) + (QUADS > 64))
 #include "team.wgsl"
 #include "plus_products.wgsl"
 #define TEAMS THREADS / TEAM
 #define QUAD_ROUNDS (QUADS + TEAM - 1) / TEAM
+#define HEAD_ROUNDS (G + TEAMS) / TEAMS
+#define V_ROUNDS (QUADS + THREADS - 1) / THREADS
 #default WORKGROUPS MOST_SPLITS
 #define SEVERAL WORKGROUPS < MOST_SPLITS
 #if !QUAD_ROPE
@@ -113,105 +117,6 @@ fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4
 }
 #endif
 
-// One head's rotated vector from the projections, by the threads of one team: query head h of the G from first_head on, or the key
-// (h == G; beyond: nothing is left), of the token whose row of qkv begins at from_x. is_owner: this workgroup has the newest position, and stores what is emitted. All loads come first:
-// for quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
-fn prepare_head(turn_of : u32, first_head : u32, kv_head : u32, position : u32, t : u32, is_owner : bool, from_x : u32) {
-  let lane = t % ${TEAM}u;
-#if TOGETHER
-  let h = min(turn_of, ${G}u);
-#else
-  let h = turn_of;
-#endif
-  let is_key = h == ${G}u;
-  let head = select(first_head + h, kv_head, is_key);
-  let at = from_x + select(${Q_OFFSET / 4}u, ${K_OFFSET / 4}u, is_key) + head * ${QUADS}u;
-  let weights_at = select(0u, ${QUADS}u, is_key);
-  var square = 0.0;
-#for e in 0..QUAD_ROUNDS
-  let quad${e} = lane + ${e * TEAM}u;
-#if TOGETHER
-  let has${e} = quad${e} < ${QUADS}u && turn_of <= ${G}u;
-#else
-  let has${e} = quad${e} < ${QUADS}u;
-#endif
-  let d${e} = min(quad${e}, ${QUADS - 1}u);
-  let x${e} = qkv[at + d${e}];
-#if QK_NORM
-  let w${e} = qk_weights[weights_at + d${e}];
-#endif
-#if QUAD_ROPE
-  let turns${e} = d${e} < ${PAIRS / 2}u;
-  let is_first${e} = d${e} < ${PAIRS / 4}u;
-  let p${e} = select(d${e}, select(d${e} - ${PAIRS / 4}u, d${e} + ${PAIRS / 4}u, is_first${e}), turns${e});
-  let y${e} = qkv[at + p${e}];
-#if QK_NORM
-  let u${e} = qk_weights[weights_at + p${e}];
-#endif
-  let pair${e} = select(0u, min(d${e}, p${e}) * 2u, turns${e});
-  let high${e}a = angles[(position >> 8u) * ${PAIRS / 2}u + pair${e}];
-  let high${e}b = angles[(position >> 8u) * ${PAIRS / 2}u + pair${e} + 1u];
-  let low${e}a = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e}];
-  let low${e}b = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e} + 1u];
-#endif
-  square += select(0.0, four_products(x${e}, x${e}), has${e});
-#endfor
-#if QK_NORM
-  let factor = inverseSqrt(team_sum(square, t) / ${DIM}.0 + bitcast<f32>(${EPS_BITS}u));
-#endif
-#for e in 0..QUAD_ROUNDS
-  if (has${e}) {
-#if QK_NORM
-    let own = x${e} * w${e} * factor;
-#else
-    let own = x${e};
-#endif
-    var turned = own;
-#if QUAD_ROPE
-    if (turns${e}) {
-#if QK_NORM
-      let other = y${e} * u${e} * factor;
-#else
-      let other = y${e};
-#endif
-      turned = turn(own, other, high${e}a, high${e}b, low${e}a, low${e}b, is_first${e});
-    }
-#else
-#for c in 0..4
-    {
-      let d = d${e} * 4u + ${c}u;
-      if (d < ${2 * PAIRS}u) {
-        let p = rope_partner(d);
-        var other = qkv[at + p / 4u][p % 4u];
-#if QK_NORM
-        other *= qk_weights[weights_at + p / 4u][p % 4u] * factor;
-#endif
-        let a = rope_angle(position, rope_pair(d));
-        turned[${c}] = fma(own[${c}], a.x, select(other * a.y, -(other * a.y), rope_is_first(d)));
-      }
-    }
-#endfor
-#endif
-#if EMIT_ROPE || EMIT_NORM
-    if (is_owner) {
-      let to = select(0u, ${HEADS * QUADS}u, is_key) + head * ${QUADS}u + d${e};
-#if EMIT_ROPE
-      looked[to] = turned;
-#endif
-#if EMIT_NORM
-      looked[${(HEADS + KV_HEADS) * QUADS}u + to] = own;
-#endif
-    }
-#endif
-    if (is_key) {
-      sk[d${e}] = as_cached(turned);
-    } else {
-      sq[h * ${QUADS}u + d${e}] = turned * bitcast<f32>(${SCALE_BITS}u);
-    }
-  }
-#endfor
-}
-
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let first_head = group.y * ${G}u;
@@ -223,6 +128,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let token = 0u;
   let from_x = 0u;
 #endif
+  let team = t / ${TEAM}u;
   let slot = step[${SLOTS}u + token];
   let position = step[${POSITIONS}u + token];
   let range = splits_of(position);
@@ -241,12 +147,54 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let first = range.begin + group.x * range.each;
   let end = min(first + range.each, range.end);
 #endif
-  let team = t / ${TEAM}u;
   let part = t % ${LP}u;
   let row = t / ${LP}u;
 
-  // The first keys and values are on their way while the heads are prepared, the next ones while these are used, the next split's after the
-  // last ones. k, v: loaded keys and values.
+  // Whatever is read is under way before any of it is used. A team prepares query heads of the G from first_head on, and the key (turn G; beyond:
+  // nothing is left): of head n and quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
+#for e in 0..QUAD_ROUNDS
+  let quad${e} = t % ${TEAM}u + ${e * TEAM}u;
+  let d${e} = min(quad${e}, ${QUADS - 1}u);
+#if QUAD_ROPE
+  let turns${e} = d${e} < ${PAIRS / 2}u;
+  let is_first${e} = d${e} < ${PAIRS / 4}u;
+  let p${e} = select(d${e}, select(d${e} - ${PAIRS / 4}u, d${e} + ${PAIRS / 4}u, is_first${e}), turns${e});
+#endif
+#endfor
+#for n in 0..HEAD_ROUNDS
+  let turn${n} = team + ${n * TEAMS}u;
+  let is_key${n} = turn${n} >= ${G}u;
+  let head${n} = select(first_head + turn${n}, kv_head, is_key${n});
+  let at${n} = from_x + select(${Q_OFFSET / 4}u, ${K_OFFSET / 4}u, is_key${n}) + head${n} * ${QUADS}u;
+#if QK_NORM
+  let weights_at${n} = select(0u, ${QUADS}u, is_key${n});
+#endif
+#for e in 0..QUAD_ROUNDS
+  let x${n}_${e} = qkv[at${n} + d${e}];
+#if QUAD_ROPE
+  let y${n}_${e} = qkv[at${n} + p${e}];
+#endif
+#if QK_NORM
+  let w${n}_${e} = qk_weights[weights_at${n} + d${e}];
+#if QUAD_ROPE
+  let u${n}_${e} = qk_weights[weights_at${n} + p${e}];
+#endif
+#endif
+#endfor
+#endfor
+#for i in 0..V_ROUNDS
+  let new_v${i} = qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + min(t + ${i * THREADS}u, ${QUADS - 1}u)];
+#endfor
+#if QUAD_ROPE
+#for e in 0..QUAD_ROUNDS
+  let pair${e} = select(0u, min(d${e}, p${e}) * 2u, turns${e});
+  let high${e}a = angles[(position >> 8u) * ${PAIRS / 2}u + pair${e}];
+  let high${e}b = angles[(position >> 8u) * ${PAIRS / 2}u + pair${e} + 1u];
+  let low${e}a = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e}];
+  let low${e}b = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e} + 1u];
+#endfor
+#endif
+  // The next keys and values are under way while these are used, the next split's after the last ones. k, v: loaded keys and values.
 #for r in 0..ROUNDS
   let from${r} = cache_row(slot, kv_head, min(first + row + ${r * PG}u, end - 1u)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
@@ -257,18 +205,71 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
 
-#if TOGETHER
-  for (var h = 0u; h <= ${G}u; h += ${TEAMS}u) {
-    prepare_head(h + team, first_head, kv_head, position, t, is_owner, from_x);
-  }
-#else
-  for (var h = team; h <= ${G}u; h += ${TEAMS}u) {
-    prepare_head(h, first_head, kv_head, position, t, is_owner, from_x);
-  }
+#for n in 0..HEAD_ROUNDS
+#if QK_NORM
+  var square${n} = 0.0;
+#for e in 0..QUAD_ROUNDS
+  square${n} += select(0.0, four_products(x${n}_${e}, x${n}_${e}), quad${e} < ${QUADS}u);
+#endfor
+  let factor${n} = inverseSqrt(team_sum(square${n}, t) / ${DIM}.0 + bitcast<f32>(${EPS_BITS}u));
 #endif
-  for (var i = t; i < ${QUADS}u; i += ${THREADS}u) {
-    sv[i] = as_cached(qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + i]);
+#for e in 0..QUAD_ROUNDS
+  if (turn${n} <= ${G}u && quad${e} < ${QUADS}u) {
+#if QK_NORM
+    let own = x${n}_${e} * w${n}_${e} * factor${n};
+#else
+    let own = x${n}_${e};
+#endif
+    var turned = own;
+#if QUAD_ROPE
+    if (turns${e}) {
+#if QK_NORM
+      let other = y${n}_${e} * u${n}_${e} * factor${n};
+#else
+      let other = y${n}_${e};
+#endif
+      turned = turn(own, other, high${e}a, high${e}b, low${e}a, low${e}b, is_first${e});
+    }
+#else
+#for c in 0..4
+    {
+      let d = d${e} * 4u + ${c}u;
+      if (d < ${2 * PAIRS}u) {
+        let p = rope_partner(d);
+        var other = qkv[at${n} + p / 4u][p % 4u];
+#if QK_NORM
+        other *= qk_weights[weights_at${n} + p / 4u][p % 4u] * factor${n};
+#endif
+        let a = rope_angle(position, rope_pair(d));
+        turned[${c}] = fma(own[${c}], a.x, select(other * a.y, -(other * a.y), rope_is_first(d)));
+      }
+    }
+#endfor
+#endif
+#if EMIT_ROPE || EMIT_NORM
+    if (is_owner) {
+      let to = select(0u, ${HEADS * QUADS}u, is_key${n}) + head${n} * ${QUADS}u + d${e};
+#if EMIT_ROPE
+      looked[to] = turned;
+#endif
+#if EMIT_NORM
+      looked[${(HEADS + KV_HEADS) * QUADS}u + to] = own;
+#endif
+    }
+#endif
+    if (is_key${n}) {
+      sk[d${e}] = as_cached(turned);
+    } else {
+      sq[turn${n} * ${QUADS}u + d${e}] = turned * bitcast<f32>(${SCALE_BITS}u);
+    }
   }
+#endfor
+#endfor
+#for i in 0..V_ROUNDS
+  if (t + ${i * THREADS}u < ${QUADS}u) {
+    sv[t + ${i * THREADS}u] = as_cached(new_v${i});
+  }
+#endfor
   workgroupBarrier();
 #if APPEND
   if (is_owner && group.y % ${SHARES}u == 0u) {
