@@ -260,9 +260,13 @@ TEST(SelfCheck, NoticesWhatIsWrongInAnAttentionOfNewestTokens) {
   expect_wrong_with(alone, file, "let next = base + ${ROUNDS * PG}u;", "let next = base;");
   expect_wrong_with(splits_variant(), "attention_combine.wgsl", "exp(marked[t + ${p * HERE}u].x - most)",
                     "exp(marked[t + ${p * HERE}u].y - most)");
-  expect_wrong_with(several, file, "x${e} * w${e} * factor", "x${e} * factor");
+  expect_wrong_with(several, file, "x${n}_${e} * w${n}_${e} * factor${n}", "x${n}_${e} * factor${n}");
   expect_wrong_with(several, file, "select(s, -s, is_first)", "s");
   expect_wrong_with(several, "kv.wgsl", "slot * ${PAGE_ROW}u + ", "0u * slot * ${PAGE_ROW}u + ");
+  const Variant in_pages = decode_attention_variant(true, false, true, 0);
+  expect_wrong_with(in_pages, file, "/ ${CAPACITY}u != group.x", "/ ${CAPACITY}u == group.x");
+  expect_wrong_with(in_pages, "kv.wgsl", "step[${ALONE_ROW}u + position / ${CAPACITY}u]",
+                    "step[${ALONE_ROW}u]");
   expect_wrong_with(floats, "rope_angle.wgsl", "return d ^ 1u", "return d");
   Variant only_appends = floats, only_attends = several;
   only_appends.values["ATTEND"] = only_attends.values["APPEND"] = 0;

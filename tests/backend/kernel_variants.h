@@ -209,6 +209,7 @@ inline Variant decode_attention_variant(bool half, bool many, bool paged, std::i
   if (half) variant.values["EPS_BITS"] = bits_of(1e-6);
   if (many) variant.values.merge(ShaderValues{{"QKV_STRIDE", 800}, {"WORKGROUPS", 2}});
   if (paged) variant.values.merge(ShaderValues{{"PAGE_TABLE", 16}, {"PAGE_ROW", 5}});
+  if (paged && !many) variant.values["ALONE_ROW"] = 30;
   return variant;
 }
 
@@ -434,6 +435,7 @@ inline std::vector<Variant> some_variants() {
                                    splits_variant(),
                                    decode_attention_variant(true, true, true, 0),
                                    decode_attention_variant(true, false, false, 80),
+                                   decode_attention_variant(true, false, true, 0),
                                    decode_attention_variant(false, true, false, 48)};
   for (const bool half : {true, false}) {
     variants.push_back(rope_variant(half, half, !half));

@@ -127,9 +127,9 @@ Status Context::allocate_pages() {
   }
   // Kernels are measured before any sequence has pages: with others, as they have them then.
   DOPPLER_ASSIGN(step, device->make_filled("step", layout.bytes(), [&](std::span<std::byte> words) {
-    for (std::size_t i = 0; paged && i + layout.page_table() < words.size() / 4; ++i) {
+    for (std::size_t i = 0; paged && i + layout.alone_row() < words.size() / 4; ++i) {
       const std::uint32_t page = static_cast<std::uint32_t>(i % count);
-      std::memcpy(&words[(i + layout.page_table()) * 4], &page, 4);
+      std::memcpy(&words[(i + layout.alone_row()) * 4], &page, 4);
     }
   }));
   return {};
@@ -139,7 +139,15 @@ Status Context::reserve(std::uint32_t slot, std::uint64_t held, std::uint64_t le
   DOPPLER_ASSIGN(const std::optional<PageCopy> copy, pages.reserve(slot, held, length));
   if (copy) DOPPLER_TRY(copy_page(*copy));
   if (!pages.take_changed(slot)) return {};
-  return device->write(step, (layout.page_table() + std::uint64_t{slot} * layout.page_row) * 4,
+  const auto row = std::as_bytes(pages.row(slot).first(pages.count(slot)));
+  DOPPLER_TRY(device->write(step, (layout.page_table() + std::uint64_t{slot} * layout.page_row) * 4, row));
+  return slot == alone ? device->write(step, std::uint64_t{layout.alone_row()} * 4, row) : Status{};
+}
+
+Status Context::set_alone(std::uint32_t slot) {
+  if (pages.empty() || slot == alone) return {};
+  alone = slot;
+  return device->write(step, std::uint64_t{layout.alone_row()} * 4,
                        std::as_bytes(pages.row(slot).first(pages.count(slot))));
 }
 

@@ -47,7 +47,10 @@ struct StepLayout {
   std::uint32_t positions() const { return kHeader + room(); }
   std::uint32_t slots() const { return kHeader + 2 * room(); }
   std::uint32_t wanted() const { return kHeader + 3 * room(); }
-  std::uint32_t page_table() const { return kHeader + 4 * room(); }
+  // Rows of pages: first that of the slot whose tokens come alone, once more, which a kernel finds without
+  // reading the slot; then those of all slots.
+  std::uint32_t alone_row() const { return kHeader + 4 * room(); }
+  std::uint32_t page_table() const { return alone_row() + page_row; }
   std::uint64_t bytes() const {
     return (std::uint64_t{page_table()} + std::uint64_t{table_rows} * page_row) * 4;
   }
@@ -97,6 +100,7 @@ struct Context {
   std::vector<Buffer> angles;        // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
+  std::optional<std::uint32_t> alone;       // the slot whose row of pages is StepLayout::alone_row()
   std::string one_by_one;  // why single tokens run op by op; empty where groups of ops are one kernel
   std::chrono::steady_clock::time_point awake_at = {};  // when the device was last known to be: tune.h
   std::size_t shape_rank = 0;  // among the shapes that look best, where none was measured: 0 the best
@@ -136,12 +140,14 @@ struct Context {
   // Quantised weights are multiplied with 8-bit activations.
   bool eight_bits(const GpuMatrix& matrix) const { return matrix.format.quantised() && !options.exact; }
 
-  // The words of `step` in front of the table of pages, for token 0 alone, id 0 at position 0 of slot 0.
-  std::vector<std::uint32_t> first_step() const { return std::vector<std::uint32_t>(layout.page_table(), 0); }
+  // The words of `step` in front of the rows of pages, for token 0 alone, id 0 at position 0 of slot 0.
+  std::vector<std::uint32_t> first_step() const { return std::vector<std::uint32_t>(layout.alone_row(), 0); }
 
   // Gives a slot the pages of its first `length` positions, of which those from `held` on are to be written
   // by what is submitted next. Errors: kLimit where there are too few; those of the device.
   Status reserve(std::uint32_t slot, std::uint64_t held, std::uint64_t length);
+  // Of the single tokens that are submitted next (DecodeProgram): makes StepLayout::alone_row() that slot's.
+  Status set_alone(std::uint32_t slot);
   // The same for as many positions as there are pages for, `most` at most: returns how many.
   Result<std::uint32_t> reserve_some(std::uint32_t slot, std::uint64_t held, std::uint32_t most);
 

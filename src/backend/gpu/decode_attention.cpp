@@ -19,6 +19,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   values.erase("SINKS");  // count when the splits are put together
   values["MOST_SPLITS"] = most_splits(a);
   values["MANY"] = 0;
+  if (kv.paged) values["ALONE_ROW"] = context_.layout.alone_row();
   const auto heads = static_cast<std::uint32_t>(values["HEADS_EACH"]);
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"keys", kv.keys},

@@ -92,8 +92,11 @@ class Newest {
            position % capacity_;
   }
   void describe(std::vector<std::uint32_t>& step) const {
-    step.assign(
-        std::max({v_["SLOTS"], v_["POSITIONS"], v_["PAGE_TABLE"] + tokens_ * v_["PAGE_ROW"]}) + tokens_, 0);
+    step.assign(std::max({v_["SLOTS"] + tokens_, v_["POSITIONS"] + tokens_,
+                          v_["PAGE_TABLE"] + tokens_ * v_["PAGE_ROW"], v_["ALONE_ROW"] + v_["PAGE_ROW"]}),
+                0);
+    for (std::size_t i = 0; v_["ALONE_ROW"] != 0 && i < blocks_; ++i)
+      step[v_["ALONE_ROW"] + i] = static_cast<std::uint32_t>(page(i));
     for (std::size_t t = 0; t < tokens_; ++t) {
       const std::size_t slot = apart_ ? t : 0;
       step[v_["SLOTS"] + t] = static_cast<std::uint32_t>(slot);

@@ -99,6 +99,7 @@ Result<const DecodeProgram*> TokenRunner::program_for(const Tap* tap) {
 
 Status TokenRunner::step(const DecodeProgram& program, const StepInput& input, Tap* tap, const Buffer& back,
                          std::span<float> logits) {
+  DOPPLER_TRY(context_->set_alone(static_cast<std::uint32_t>(input.slots[0])));
   Device& device = *context_->device;
   const TapRing* taps = program.taps();
   Buffer taps_back;
@@ -145,6 +146,7 @@ Status TokenRunner::begin(const Continuation& continuation, std::uint64_t length
     DOPPLER_ASSIGN(sampling, sampling_of(*program));
     DOPPLER_TRY(sampling->begin_alone(options, continuation.pad_id, continuation.history, continuation.draw));
   }
+  DOPPLER_TRY(context_->set_alone(continuation.slot));
   const std::uint32_t words[] = {0, static_cast<std::uint32_t>(continuation.pad_id)};
   static_assert(StepLayout::kPad == StepLayout::kCounted + 1);
   for (Snapshot& snapshot : snapshots_) snapshot.length = UINT64_MAX;  // of another sequence

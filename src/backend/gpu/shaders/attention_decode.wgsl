@@ -129,6 +129,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let from_x = 0u;
 #endif
   let team = t / ${TEAM}u;
+#if ALONE_ROW
+  // The page of this split while splits are pages: known with the position, not after it.
+  let likely_page = step[${ALONE_ROW}u + min(group.x, ${PAGE_ROW - 1}u)];
+#endif
   let slot = step[${SLOTS}u + token];
   let position = step[${POSITIONS}u + token];
   let range = splits_of(position);
@@ -150,7 +154,27 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let part = t % ${LP}u;
   let row = t / ${LP}u;
 
-  // Whatever is read is under way before any of it is used. A team prepares query heads of the G from first_head on, and the key (turn G; beyond:
+  // Whatever is read is under way before any of it is used.
+  // The next keys and values are under way while these are used, the next split's after the last ones. k, v: loaded keys and values.
+#for r in 0..ROUNDS
+#if ALONE_ROW
+  let at_first${r} = min(first + row + ${r * PG}u, end - 1u);
+  var page${r} = likely_page;
+  if (at_first${r} / ${CAPACITY}u != group.x) {
+    page${r} = step[${ALONE_ROW}u + at_first${r} / ${CAPACITY}u];
+  }
+  let from${r} = ((page${r} * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + at_first${r} % ${CAPACITY}u) * ${K_VECS}u + part;
+#else
+  let from${r} = cache_row(slot, kv_head, min(first + row + ${r * PG}u, end - 1u)) * ${K_VECS}u + part;
+#endif
+#for l in 0..K_LOADS
+  var k${r}_${l} = keys[from${r} + ${l * LP}u];
+#endfor
+#for l in 0..K_LOADS
+  var v${r}_${l} = values[from${r} + ${l * LP}u];
+#endfor
+#endfor
+  // A team prepares query heads of the G from first_head on, and the key (turn G; beyond:
   // nothing is left): of head n and quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
 #for e in 0..QUAD_ROUNDS
   let quad${e} = t % ${TEAM}u + ${e * TEAM}u;
@@ -194,17 +218,6 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let low${e}b = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e} + 1u];
 #endfor
 #endif
-  // The next keys and values are under way while these are used, the next split's after the last ones. k, v: loaded keys and values.
-#for r in 0..ROUNDS
-  let from${r} = cache_row(slot, kv_head, min(first + row + ${r * PG}u, end - 1u)) * ${K_VECS}u + part;
-#for l in 0..K_LOADS
-  var k${r}_${l} = keys[from${r} + ${l * LP}u];
-#endfor
-#for l in 0..K_LOADS
-  var v${r}_${l} = values[from${r} + ${l * LP}u];
-#endfor
-#endfor
-
 #for n in 0..HEAD_ROUNDS
 #if QK_NORM
   var square${n} = 0.0;
@@ -407,19 +420,22 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let goes_on = base + ${ROUNDS * PG}u < end;
     let next = select(later, base + ${ROUNDS * PG}u, goes_on);
     let last = select(later_end, end, goes_on) - 1u;
+    if (goes_on || later < range.end) {
 #else
     let next = base + ${ROUNDS * PG}u;
     let last = end - 1u;
+    if (next < end) {
 #endif
 #for r in 0..ROUNDS
-    let next${r} = cache_row(slot, kv_head, min(next + row + ${r * PG}u, last)) * ${K_VECS}u + part;
+      let next${r} = cache_row(slot, kv_head, min(next + row + ${r * PG}u, last)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
-    k${r}_${l} = keys[next${r} + ${l * LP}u];
+      k${r}_${l} = keys[next${r} + ${l * LP}u];
 #endfor
 #for l in 0..K_LOADS
-    v${r}_${l} = values[next${r} + ${l * LP}u];
+      v${r}_${l} = values[next${r} + ${l * LP}u];
 #endfor
 #endfor
+    }
 #for h in 0..G
     {
       var most = most${h};
