@@ -89,7 +89,10 @@ INSTANTIATE_TEST_SUITE_P(Widths, GpuHeads,
                                            HeadSizes{"AsFloats", 128, 4, 1, KvType::kF32},
                                            // Rows of 16 x 264 bytes a head, behind 1,536.
                                            HeadSizes{"RowsOfAHeadAtATime", 64, 4, 1, KvType::kF16, 8192},
-                                           HeadSizes{"RowsOfTwoAtATime", 64, 4, 1, KvType::kF16, 12288}),
+                                           HeadSizes{"RowsOfTwoAtATime", 64, 4, 1, KvType::kF16, 12288},
+                                           // Of a workgroup of 16 threads.
+                                           HeadSizes{"MoreThanTeams", 8, 8, 2},
+                                           HeadSizes{"MoreQuadsThanThreads", 72, 2, 1}),
                          what_of);
 INSTANTIATE_TEST_SUITE_P(More, GpuHeads,
                          ::testing::Values(HeadSizes{"HalfOfThoseThatShare", 64, 8, 1},  // as gpt-oss

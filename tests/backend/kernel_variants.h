@@ -209,7 +209,10 @@ inline Variant decode_attention_variant(bool half, bool many, bool paged, std::i
   if (half) variant.values["EPS_BITS"] = bits_of(1e-6);
   if (many) variant.values.merge(ShaderValues{{"QKV_STRIDE", 800}, {"WORKGROUPS", 2}});
   if (paged) variant.values.merge(ShaderValues{{"PAGE_TABLE", 16}, {"PAGE_ROW", 5}});
-  if (paged && !many) variant.values["ALONE_ROW"] = 30;
+  if (paged && !many) {
+    variant.values["ALONE_ROW"] = 30;
+    variant.values["PAIRS"] = 16;  // half of a head does not turn
+  }
   return variant;
 }
 
