@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "formats/safetensors.h"
 #include "model/family.h"
+#include "quant/encode.h"
 #include "tensors.h"
 #include "testing.h"
 
@@ -37,6 +38,15 @@ inline TinyTensor random_tensor(const std::string& name, Shape shape, float mean
   std::vector<float> values(*element_count(shape));
   for (float& value : values) value = distribution(generator);
   return TinyTensor::of(std::move(shape), values);
+}
+
+// Float values in another type, which decodes to them as far as it can.
+inline TinyTensor encoded(const TinyTensor& tensor, DType type) {
+  std::vector<float> values(tensor.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  TinyTensor result{type, tensor.shape, std::vector<std::byte>(byte_size(type, tensor.shape).value_or(0))};
+  EXPECT_TRUE(encode(type, values, result.bytes).has_value());
+  return result;
 }
 
 // A config.json in the new key style that read_spec accepts for the family.

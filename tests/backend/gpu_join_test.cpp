@@ -15,8 +15,8 @@ namespace {
 
 using namespace testing;
 using doppler::testing::data_path;
+using doppler::testing::encoded;
 using doppler::testing::TinyModel;
-using doppler::testing::TinyTensor;
 
 // Everything that a program for single tokens can show, as it shows it.
 class Everything final : public Tap {
@@ -27,14 +27,6 @@ class Everything final : public Tap {
   }
   std::vector<float> seen;
 };
-
-// Of the same values, as far as it holds them.
-TinyTensor in_bf16(const TinyTensor& from) {
-  TinyTensor to{DType::kBF16, from.shape, {}};
-  for (std::size_t i = 0; i < from.bytes.size(); i += 4)
-    to.bytes.insert(to.bytes.end(), {from.bytes[i + 2], from.bytes[i + 3]});
-  return to;
-}
 
 // A family, and `mixed`: the values' projections are of another format than those of queries and keys.
 struct JoinCase {
@@ -118,7 +110,8 @@ class Join : public JoinTest, public ::testing::WithParamInterface<JoinCase> {
     if (GetParam().mixed) config["hidden_size"] = 512;  // so that the smallest product fills a workgroup
     model_ = std::make_unique<TinyModel>(GetParam().family, config);
     for (auto& [name, tensor] : model_->tensors) {
-      if (GetParam().mixed && name.find("v_proj") != std::string::npos) tensor = in_bf16(tensor);
+      if (GetParam().mixed && name.find("v_proj") != std::string::npos)
+        tensor = encoded(tensor, DType::kBF16);
     }
     ASSERT_OK_AND_ASSIGN(weights_, model_->bind());
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model_->spec());

@@ -8,7 +8,6 @@
 #include "harness.h"
 #include "model_fixture.h"
 #include "plan/fuse.h"
-#include "quant/encode.h"
 
 namespace doppler {
 namespace {
@@ -249,16 +248,6 @@ TEST_P(QuantisedPrompts, GiveTheSameBesideOthers) {
 INSTANTIATE_TEST_SUITE_P(Files, QuantisedPrompts, ::testing::Values("gemma3_k288.Q4_0", "llama_k256.Q4_K_M"),
                          named_by_param);
 
-TinyTensor encoded(const TinyTensor& tensor, DType type) {
-  std::vector<float> values(tensor.bytes.size() / sizeof(float));
-  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-  const DTypeInfo& info = dtype_info(type);
-  TinyTensor result{type, tensor.shape, {}};
-  result.bytes.resize(values.size() / info.block_values * info.block_bits / 8);
-  EXPECT_TRUE(encode(type, values, result.bytes).has_value());
-  return result;
-}
-
 // A product of few rows and many columns leaves parts, which the norm behind it adds up: with a norm of their
 // own before the sum, and without.
 class SplitPrompts : public ::testing::TestWithParam<const char*> {};
@@ -276,23 +265,23 @@ TEST_P(SplitPrompts, AreAddedByTheNormBehind) {
   ASSERT_OK_AND_ASSIGN(const ModelSpec spec, tiny.spec());
   std::vector<std::int32_t> ids;
   for (std::size_t i = 0; i < kTokens; ++i) ids.push_back(static_cast<std::int32_t>(i * i % 64));
-  std::map<std::string, std::vector<float>> logits;
+  const auto logits_of = [&](std::string_view backend) -> Result<std::vector<float>> {
+    BackendOptions options{.threads = 2, .context = kPrefillContext, .kv_type = KvType::kF32};
+    options.gpu.poison = true;
+    DOPPLER_ASSIGN(const auto made, make_backend(backend, spec, weights, options));
+    return run_in_pieces(*made, ids, {kTokens});
+  };
   std::atomic<int> added = 0;
-  for (const char* name : {"gpu", "cpu"}) {
-    gpu::shader_watcher() = [&](std::string_view file, const gpu::ShaderValues& values) {
-      const auto parts = values.find("PARTS");
-      if (file == "batch_norm.wgsl" && parts != values.end() && parts->second > 1) ++added;
-    };
-    ASSERT_OK_AND_ASSIGN(
-        const auto backend,
-        make_backend(
-            name, spec, weights,
-            {.threads = 2, .context = kPrefillContext, .kv_type = KvType::kF32, .gpu = {.poison = true}}));
-    logits[name] = run_in_pieces(*backend, ids, {kTokens});
-    gpu::shader_watcher() = nullptr;
-  }
+  gpu::shader_watcher() = [&](std::string_view file, const gpu::ShaderValues& values) {
+    const auto parts = values.find("PARTS");
+    if (file == "batch_norm.wgsl" && parts != values.end() && parts->second > 1) ++added;
+  };
+  const auto gpu = logits_of("gpu"), cpu = logits_of("cpu");
+  gpu::shader_watcher() = nullptr;
+  ASSERT_OK(gpu);
+  ASSERT_OK(cpu);
   EXPECT_GT(added.load(), 0);
-  EXPECT_LT(relative_error(logits["gpu"], logits["cpu"]), code_tolerance());
+  EXPECT_LT(relative_error(*gpu, *cpu), code_tolerance());
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SplitPrompts, ::testing::Values("llama", "gemma3"), named_by_param);

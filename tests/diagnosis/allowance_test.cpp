@@ -240,8 +240,7 @@ TEST(Allowance, LongStepsWithKQuantsShareScales) {
     // Only the last block of a row has weights.
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = i % kCols < kCols - kBlock ? 0.0f : 0.1f * static_cast<float>(i % 7 + 1);
-    const DTypeInfo& info = dtype_info(type);
-    std::vector<std::byte> bytes(values.size() / info.block_values * info.block_bits / 8);
+    std::vector<std::byte> bytes(*byte_size(type, {kRows, kCols}));
     EXPECT_TRUE(encode(type, values, bytes).has_value());
     OpSetup setup{.kind = OpKind::kMatmul,
                   .params = MatmulParams{},

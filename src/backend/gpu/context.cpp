@@ -139,16 +139,18 @@ Status Context::reserve(std::uint32_t slot, std::uint64_t held, std::uint64_t le
   DOPPLER_ASSIGN(const std::optional<PageCopy> copy, pages.reserve(slot, held, length));
   if (copy) DOPPLER_TRY(copy_page(*copy));
   if (!pages.take_changed(slot)) return {};
-  const auto row = std::as_bytes(pages.row(slot).first(pages.count(slot)));
-  DOPPLER_TRY(device->write(step, (layout.page_table() + std::uint64_t{slot} * layout.page_row) * 4, row));
-  return slot == alone ? device->write(step, std::uint64_t{layout.alone_row()} * 4, row) : Status{};
+  DOPPLER_TRY(write_pages(slot, layout.page_table() + std::uint64_t{slot} * layout.page_row));
+  return slot == alone ? write_pages(slot, layout.alone_row()) : Status{};
 }
 
 Status Context::set_alone(std::uint32_t slot) {
   if (pages.empty() || slot == alone) return {};
   alone = slot;
-  return device->write(step, std::uint64_t{layout.alone_row()} * 4,
-                       std::as_bytes(pages.row(slot).first(pages.count(slot))));
+  return write_pages(slot, layout.alone_row());
+}
+
+Status Context::write_pages(std::uint32_t slot, std::uint64_t word) const {
+  return device->write(step, word * 4, std::as_bytes(pages.row(slot).first(pages.count(slot))));
 }
 
 Result<std::uint32_t> Context::reserve_some(std::uint32_t slot, std::uint64_t held, std::uint32_t most) {

@@ -154,6 +154,8 @@ struct Context {
   Status allocate();
   Status allocate_pages();
   Status copy_page(const PageCopy& copy);
+  // A slot's row of pages, from that word of `step` on.
+  Status write_pages(std::uint32_t slot, std::uint64_t word) const;
   Status allocate_states(const KvLayer& layer, KvBuffers& buffers) const;
   // Uploads the matrices that are not on the device yet.
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);

@@ -19,7 +19,8 @@ struct Workgroups {
 struct FixedDispatch {
   BoundKernel kernel;
   Workgroups groups;
-  // If not 0: only as many workgroups in x have work as a sequence has begun on so many positions.
+  // If not 0: in x only one workgroup for each so many of a sequence's positions, the last of them begun, has
+  // work.
   std::uint32_t positions_each = 0;
 };
 

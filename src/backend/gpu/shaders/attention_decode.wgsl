@@ -154,18 +154,18 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let part = t % ${LP}u;
   let row = t / ${LP}u;
 
-  // Whatever is read is under way before any of it is used.
-  // The next keys and values are under way while these are used, the next split's after the last ones. k, v: loaded keys and values.
+  // Whatever is read is under way before any of it is used: first keys and values (k, v), of which the next ones are while these are used, and
+  // the next split's after the last ones.
 #for r in 0..ROUNDS
-#if ALONE_ROW
   let at_first${r} = min(first + row + ${r * PG}u, end - 1u);
+#if ALONE_ROW
   var page${r} = likely_page;
   if (at_first${r} / ${CAPACITY}u != group.x) {
-    page${r} = step[${ALONE_ROW}u + at_first${r} / ${CAPACITY}u];
+    page${r} = block_of(slot, at_first${r});
   }
-  let from${r} = ((page${r} * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + at_first${r} % ${CAPACITY}u) * ${K_VECS}u + part;
+  let from${r} = row_in(page${r}, kv_head, at_first${r}) * ${K_VECS}u + part;
 #else
-  let from${r} = cache_row(slot, kv_head, min(first + row + ${r * PG}u, end - 1u)) * ${K_VECS}u + part;
+  let from${r} = cache_row(slot, kv_head, at_first${r}) * ${K_VECS}u + part;
 #endif
 #for l in 0..K_LOADS
   var k${r}_${l} = keys[from${r} + ${l * LP}u];
@@ -174,8 +174,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var v${r}_${l} = values[from${r} + ${l * LP}u];
 #endfor
 #endfor
-  // A team prepares query heads of the G from first_head on, and the key (turn G; beyond:
-  // nothing is left): of head n and quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
+  // A team prepares query heads of the G from first_head on, and the key (turn G; beyond: nothing is left): of head n and quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
 #for e in 0..QUAD_ROUNDS
   let quad${e} = t % ${TEAM}u + ${e * TEAM}u;
   let d${e} = min(quad${e}, ${QUADS - 1}u);

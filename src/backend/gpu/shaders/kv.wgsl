@@ -3,7 +3,7 @@
 // slot's, which has CAPACITY positions; or, with PAGE_TABLE, a page of so many, whose number stands in `step`: from the word
 // PAGE_TABLE on a row of PAGE_ROW pages for each slot, which the host fills ahead of the positions that are written; or, where tokens come
 // alone, in the row at ALONE_ROW, whoever's it is.
-// cache_row: a position's row; kv_row: its first word.
+// block_of: where a position lies; row_in: its row in a block that is known; cache_row: both; kv_row: the row's first word.
 #default PAGE_TABLE 0
 #default ALONE_ROW 0
 #if KV_HALF
@@ -11,15 +11,20 @@
 #else
 #define KV_WORDS DIM
 #endif
-fn cache_row(slot : u32, kv_head : u32, position : u32) -> u32 {
+fn block_of(slot : u32, position : u32) -> u32 {
 #if ALONE_ROW
-  let block = step[${ALONE_ROW}u + position / ${CAPACITY}u];
+  return step[${ALONE_ROW}u + position / ${CAPACITY}u];
 #elif PAGE_TABLE
-  let block = step[${PAGE_TABLE}u + slot * ${PAGE_ROW}u + position / ${CAPACITY}u];
+  return step[${PAGE_TABLE}u + slot * ${PAGE_ROW}u + position / ${CAPACITY}u];
 #else
-  let block = slot;
+  return slot;
 #endif
+}
+fn row_in(block : u32, kv_head : u32, position : u32) -> u32 {
   return (block * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + position % ${CAPACITY}u;
+}
+fn cache_row(slot : u32, kv_head : u32, position : u32) -> u32 {
+  return row_in(block_of(slot, position), kv_head, position);
 }
 fn kv_row(slot : u32, kv_head : u32, position : u32) -> u32 {
   return cache_row(slot, kv_head, position) * ${KV_WORDS}u;
