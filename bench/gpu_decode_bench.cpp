@@ -1,8 +1,10 @@
 // gpu_decode_bench MODEL [--tune SECONDS] [--candidates N] [--depth N] [--tokens N] [--no-looks 1]
-// [--no-subgroups 1]: the times of the parts of a decode step on the GPU, or of one that has no subgroups,
-// also op by op. Tunes the matrix-vector kernels and prints every candidate, then the time of each kind of
-// kernel of a step at that depth, alone in a row, and of whole steps there and at 0, 512 and 2,000, 1 to 16
-// to a submission, and, unless they are left out, of steps with taps.
+// [--no-subgroups 1] [--slots N] [--shaders FOLDER]: the times of the parts of a decode step on the GPU, or
+// of one that has no subgroups, also op by op. Tunes the matrix-vector kernels and prints every candidate,
+// then the time of each kind of kernel of a step at that depth, alone in a row, and of whole steps there and
+// at 0, 512 and 2,000, 1 to 16 to a submission, and, unless they are left out, of steps with taps. Layers
+// without a window lie in pages where there are several slots. --shaders: .wgsl files that take the place of
+// the program's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +22,7 @@
 #include "base/screen.h"
 #include "model/family.h"
 #include "plan/fuse.h"
+#include "shader_folder.h"
 
 using namespace doppler;
 using namespace doppler::gpu;
@@ -135,7 +138,7 @@ Status print_kernels(Context& context, const DecodeProgram& program, std::uint32
 
 Status run(int argc, char** argv) {
   double budget = 0;
-  std::uint32_t depth = 0, tokens = 256;
+  std::uint32_t depth = 0, tokens = 256, slots = 1;
   std::size_t candidates = 64;
   bool looks = true, subgroups = true;
   for (int i = 2; i + 1 < argc; i += 2) {
@@ -145,6 +148,8 @@ Status run(int argc, char** argv) {
     if (std::strcmp(argv[i], "--no-subgroups") == 0) subgroups = false;
     if (std::strcmp(argv[i], "--candidates") == 0)
       candidates = static_cast<std::size_t>(std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--slots") == 0) slots = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--shaders") == 0) DOPPLER_TRY(replace_shaders(argv[i + 1]));
     if (std::strcmp(argv[i], "--depth") == 0) depth = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
   }
   DOPPLER_ASSIGN(const Model model, load_model(argv[1]));
@@ -153,8 +158,9 @@ Status run(int argc, char** argv) {
              device->features().subgroup_size);
   std::vector<std::uint32_t> depths = {0, 512, 2000};
   if (std::ranges::find(depths, depth) == depths.end()) depths.push_back(depth);
-  BackendOptions options{.context =
-                             std::max<std::uint64_t>(4096, std::uint64_t{depth} + tokens + kMostSubmitted)};
+  BackendOptions options{
+      .context = std::max<std::uint64_t>(4096, std::uint64_t{depth} + tokens + kMostSubmitted),
+      .slots = slots};
   DOPPLER_ASSIGN(Plan plan, build_plan(model.spec, model.weights, options.context));
   DOPPLER_TRY(fuse_plan(plan, model.weights, kGpuPasses, {}));
   options.kv_type = choose_kv_type(options, plan, model.weights);

@@ -17,6 +17,7 @@
 #include "base/files.h"
 #include "model/family.h"
 #include "plan/fuse.h"
+#include "shader_folder.h"
 
 namespace doppler::gpu {
 namespace {
@@ -32,8 +33,6 @@ double middle_of(std::vector<double> values) {
 
 constexpr double kWarmUpMilliseconds = 1500;  // an idle GPU runs at a fifth of its clock
 constexpr double kSlow = 1000;                // a step that takes longer runs on a CPU: two rounds must do
-
-constexpr std::uint64_t kMostShaderBytes = 1 << 20;
 
 StepInput prompt_of(std::uint32_t tokens, std::uint32_t vocab) {
   StepInput input;
@@ -255,27 +254,13 @@ Status print_once(const Model& model, const PromptOptions& options) {
   return Parts(options, context, program).print(step_ms);
 }
 
-// Returns what was there before, by name.
-Result<std::map<std::string, std::string>> replace_all(const std::filesystem::path& folder) {
-  std::map<std::string, std::string> before;
-  for (const EmbeddedShader& shader : embedded_shaders()) {
-    const std::filesystem::path file = folder / shader.name;
-    if (!std::filesystem::exists(file)) continue;
-    DOPPLER_ASSIGN(std::string text, read_text_file(file, kMostShaderBytes));
-    before.emplace(shader.name, shader.text);
-    replace_shader(std::string(shader.name), std::move(text));
-  }
-  if (before.empty()) return fail(ErrorCode::kUsage, "{} has no shader of ours.", folder.string());
-  return before;
-}
-
 }  // namespace
 
 Status print_prompt_parts(const PromptOptions& options) {
   DOPPLER_ASSIGN(const Model model, load_model(options.model));
   DOPPLER_TRY(print_once(model, options));
   for (const std::string& folder : options.shaders) {
-    DOPPLER_ASSIGN(const auto before, replace_all(folder));
+    DOPPLER_ASSIGN(const auto before, replace_shaders(folder));
     fmt::print("\nwith the shaders of {}: ", folder);
     DOPPLER_TRY(print_once(model, options));
     for (const auto& [name, text] : before) replace_shader(name, text);

@@ -30,12 +30,28 @@ class OpObserver {
   virtual void on_op(std::size_t index, double seconds) = 0;
 };
 
-// How coarse a backend's arithmetic is on purpose; comparisons allow for it.
 enum class Rounding : std::uint8_t {
   kFloat,      // float32 throughout
   kHalfCache,  // keys and values in f16
   kHalf,       // weights and activations of a prompt's products in f16, as tensor cores take them
   kEightBits,  // activations, or keys and values, in blocks of 8-bit numbers
+};
+
+// What an attention rounds beside the keys and values of its cache.
+enum class AttentionRounding : std::uint8_t {
+  kFloat,         // nothing
+  kHalfParts,     // its positions are dealt out in parts, whose results are f16
+  kHalfProducts,  // that, and queries and shares of a prompt in f16, as tensor cores take them
+};
+
+// How coarse a backend's arithmetic is on purpose; comparisons allow for it.
+struct Precision {
+  Rounding rounding = Rounding::kFloat;
+  AttentionRounding attention = AttentionRounding::kFloat;
+  // Steps of so many tokens or more round activations to 8 bits with one scale for 256 values where the
+  // weights are K-quants, else with one for 32. 0: none do.
+  std::uint32_t wide_blocks_from = 0;
+  bool operator==(const Precision&) const = default;
 };
 
 // Which implementation computes a kind of op, and the reason for that choice.
@@ -66,10 +82,8 @@ class Backend {
   virtual const Plan& plan() const = 0;
   // As given, but with the kv_type, the max_step_tokens and the cache_positions that were chosen.
   virtual const BackendOptions& options() const = 0;
-  virtual Rounding rounding() const { return Rounding::kFloat; }
-  // Steps of so many tokens or more round activations to 8 bits with one scale for 256 values where the
-  // weights are K-quants, else with one for 32. 0: none do.
-  virtual std::uint32_t wide_blocks_from() const { return 0; }
+  virtual Precision precision() const { return {}; }
+  Rounding rounding() const { return precision().rounding; }
 
   // Runs one step; the logits have one row of vocab_size per token that wants them, in order, and stay valid
   // until the next step. `tap` may be null. A step that check_step refuses changes nothing.

@@ -202,7 +202,7 @@ TEST_P(QuantisedPrompts, OfMorePositionsThanAPartAreTheCpus) {
   gpu::shader_watcher() = nullptr;
   EXPECT_GT(parted.load(), 0);
   const std::vector<float> expected = run(*cpu, {240, 60}), pieces = run(*gpu, {130, 64, 106});
-  if (gpu->wide_blocks_from() == 0) {
+  if (gpu->precision().wide_blocks_from == 0) {
     EXPECT_LT(relative_error(whole, expected), code_tolerance());
     EXPECT_LT(relative_error(pieces, expected), code_tolerance());
   } else {

@@ -261,14 +261,45 @@ TEST(Allowance, LongStepsWithKQuantsShareScales) {
   EXPECT_EQ(bounds_with(DType::kQ4_0, kTokens), bounds_with(DType::kQ4_0, 0)) << "other blocks";
 }
 
+// Two values that f16 takes a hair under half a unit down, and a mean of both that lies half a unit above the
+// even neighbour.
+TEST(Allowance, PartsOfAnAttentionAreRoundedOnceMore) {
+  constexpr float kUnit = 0x1p-10f;  // f16 of 1 to 2
+  OpSetup setup{.kind = OpKind::kAttention,
+                .params = AttentionParams{.heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1},
+                .width = 1,
+                .ids = {0, 0},
+                .positions = {0, 1}};
+  const std::vector<float> values = {1 + 0.49f * kUnit, 1 + 1.49f * kUnit};
+  for (const std::vector<float>& data : {std::vector<float>{0, 0}, std::vector<float>{0, 0}, values})
+    setup.inputs.push_back({.width = 1, .data = data});
+  const auto half = [](float x) { return f16_to_f32(f32_to_f16(x)); };
+  const float cached = (half(values[0]) + half(values[1])) / 2;
+  const float error = std::abs(half(cached) - (values[0] + values[1]) / 2);
+  ASSERT_GT(error, 0.95f * kUnit);
+  reference::Threads threads(1);
+  const auto bound_with = [&](AttentionRounding rounding) {
+    const auto bounds = allowance(setup, {.kv = KvType::kF16, .attention = rounding}, threads);
+    EXPECT_TRUE(bounds.has_value());
+    return bounds ? (*bounds)[1] : 0.0f;
+  };
+  EXPECT_LT(bound_with(AttentionRounding::kFloat), error);
+  EXPECT_LT(error, 0.9f * bound_with(AttentionRounding::kHalfParts));
+  EXPECT_LT(bound_with(AttentionRounding::kHalfParts), 1.5f * kUnit);
+  // Shares in halves, too: of each half as much as of a value, by the way to the mean.
+  EXPECT_GT(bound_with(AttentionRounding::kHalfProducts), bound_with(AttentionRounding::kHalfParts));
+}
+
 TEST(Allowance, HeadersSayHowARunComputed) {
   for (const Arithmetic& arithmetic :
        {Arithmetic{}, Arithmetic{.eight_bit_products = true, .kv = KvType::kF16},
-        Arithmetic{.eight_bit_products = true, .wide_blocks_from = 65}, Arithmetic{.kv = KvType::kQ8_0}}) {
+        Arithmetic{.eight_bit_products = true, .wide_blocks_from = 65}, Arithmetic{.kv = KvType::kQ8_0},
+        Arithmetic{.kv = KvType::kF16, .attention = AttentionRounding::kHalfParts},
+        Arithmetic{.kv = KvType::kF16, .attention = AttentionRounding::kHalfProducts}}) {
     EXPECT_EQ(arithmetic_from(arithmetic_metadata(arithmetic)), arithmetic);
   }
   EXPECT_EQ(arithmetic_from({{"producer", "transformers 5.17.0"}}), Arithmetic{});
-  EXPECT_EQ(arithmetic_from({{"kv_type", "nonsense"}}), Arithmetic{});
+  EXPECT_EQ(arithmetic_from({{"kv_type", "nonsense"}, {"attention", "nonsense"}}), Arithmetic{});
 }
 
 // Other types of weights than the model's own widen the budget; the same types do not.

@@ -6,6 +6,7 @@
 
 #include "backend/reference/reference_backend.h"
 #include "base/json.h"
+#include "diagnosis/compare/allowance.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/look/debug_config.h"
 #include "diagnosis/look/tapped_backend.h"
@@ -239,6 +240,34 @@ struct Seen final : Tap {
   Stage stage;
   std::size_t events = 0;
 };
+
+// Comparisons allow for what a backend says of itself, and are told by the one that stands before it.
+class Coarse final : public Backend {
+ public:
+  explicit Coarse(Backend& inner) : inner_(inner) {}
+  std::string_view name() const override { return inner_.name(); }
+  const Plan& plan() const override { return inner_.plan(); }
+  const BackendOptions& options() const override { return inner_.options(); }
+  Precision precision() const override {
+    return {
+        .rounding = Rounding::kEightBits, .attention = AttentionRounding::kHalfParts, .wide_blocks_from = 65};
+  }
+  Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
+    return inner_.step(input, tap);
+  }
+  std::uint64_t length(std::uint32_t slot) const override { return inner_.length(slot); }
+  void clear(std::uint32_t slot) override { inner_.clear(slot); }
+  MemoryUse memory() const override { return inner_.memory(); }
+
+ private:
+  Backend& inner_;
+};
+
+TEST_F(ProbeTest, ATappedBackendIsAsCoarseAsItsOwn) {
+  Coarse coarse(*backend_);
+  EXPECT_EQ(TappedBackend(coarse, nullptr).precision(), coarse.precision());
+  EXPECT_EQ(arithmetic_of(TappedBackend(coarse, nullptr)), arithmetic_of(coarse));
+}
 
 TEST_F(ProbeTest, ListHandsEachTapWhatItWants) {
   Seen q(Stage::kQProj), out(Stage::kLayerOut);

@@ -23,7 +23,7 @@ MASKS = [
     (r"\bcpu: (there is no GPU|this doppler was built without GPU support)", "cpu: NO GPU"),
     # The adapter: its name, its limits, and the shapes of kernels that rank best on it.
     (r"\bllvmpipe \([^)]*\) \(Vulkan, driver [^)]*\)\),?", "ADAPTER"),
-    (r"\bwgpu-native [\d.]+", "LIBRARY"),
+    (r"\bwgpu(-native)? [\d.]+( with tensor cores)?", "LIBRARY"),
     (r"\bsubgroups of \d+", "SUBGROUPS"),
     (r"\blimits: .*?in a dimension", "LIMITS"),
     (r"\b(R|LANES|UNITS)=\d+", r"\1=SHAPE"),

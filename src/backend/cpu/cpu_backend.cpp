@@ -125,9 +125,10 @@ class CpuBackend final : public HostBackend {
     token_threads_->note(passed.count(), system::thread_seconds() - before);
     return logits;
   }
-  Rounding rounding() const override {
-    if (weight_memory_->has_panels() || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
-    return cache_.type() == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
+  Precision precision() const override {
+    if (weight_memory_->has_panels() || cache_.type() == KvType::kQ8_0)
+      return {.rounding = Rounding::kEightBits};
+    return {.rounding = cache_.type() == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat};
   }
 
   MemoryUse memory() const override {

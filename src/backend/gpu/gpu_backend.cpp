@@ -72,13 +72,17 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   std::string_view name() const override { return "gpu"; }
   const Plan& plan() const override { return context_.plan; }
   const BackendOptions& options() const override { return context_.options; }
-  std::uint32_t wide_blocks_from() const override {
-    return batch_ && batch_->has_wide_reads() ? kFewRows + 1 : 0;
-  }
-  Rounding rounding() const override {
-    if (eight_bits_) return Rounding::kEightBits;
-    if (batch_ && batch_->multiplies_halves()) return Rounding::kHalf;
-    return context_.options.kv_type == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
+  Precision precision() const override {
+    const bool half_cache = context_.options.kv_type == KvType::kF16;
+    const bool halves = batch_ && batch_->multiplies_halves();
+    return {.rounding = eight_bits_  ? Rounding::kEightBits
+                        : halves     ? Rounding::kHalf
+                        : half_cache ? Rounding::kHalfCache
+                                     : Rounding::kFloat,
+            .attention = !half_cache ? AttentionRounding::kFloat
+                         : halves    ? AttentionRounding::kHalfProducts
+                                     : AttentionRounding::kHalfParts,
+            .wide_blocks_from = batch_ && batch_->has_wide_reads() ? kFewRows + 1 : 0};
   }
   Continuer* continuer() override { return runner_ ? this : nullptr; }
   DeviceView* device() override { return this; }

@@ -1,6 +1,7 @@
 #include "diagnosis/compare/allowance.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <numbers>
@@ -599,6 +600,20 @@ class Bounds {
     }
   }
 
+  // What tensor cores add to a score: queries in halves, which are multiplied with the keys; and to a share,
+  // as exp() gives it: its rounding before it is multiplied with a value.
+  double query_error(std::span<const float> q, std::span<const float> k) const {
+    if (arithmetic_.attention != AttentionRounding::kHalfProducts) return 0;
+    return CacheRounding{KvType::kF16}.score(k, q);
+  }
+  double share_error(double share) const {
+    return arithmetic_.attention == AttentionRounding::kHalfProducts ? half_error(share) : 0;
+  }
+  // What parts of the positions add to an output whose terms have that sum of sizes.
+  double parts_error(double size) const {
+    return arithmetic_.attention != AttentionRounding::kFloat ? half_error(size) : 0;
+  }
+
   void attention() {
     const auto& a = std::get<AttentionParams>(s_.params);
     threads_.run(s_.tokens() * a.heads, 1, out_.size() * s_.tokens(),
@@ -635,7 +650,8 @@ class Bounds {
       double score = 0;
       for (std::size_t d = 0; d < a.head_dim; ++d) score += static_cast<double>(q[d]) * k[d];
       score *= a.scale;
-      double error = std::abs(a.scale) * (sum_rounding(a.head_dim) * norm(q) * norm(k) + cache.score(q, k));
+      double error = std::abs(a.scale) *
+                     (sum_rounding(a.head_dim) * norm(q) * norm(k) + cache.score(q, k) + query_error(q, k));
       if (a.softcap > 0) {
         error += softcap_error(a.softcap, score);
         score = a.softcap * std::tanh(score / a.softcap);
@@ -671,11 +687,13 @@ class Bounds {
     for (const Seen& one : seen) {
       const std::span<const float> v = head(s_.inputs[2], one.position, kv_head);
       for (std::size_t d = 0; d < a.head_dim; ++d) {
-        moved[d] += stretch * one.score / total * one.error * std::abs(v[d] - out[d]);
+        moved[d] +=
+            (stretch * one.score * one.error + share_error(one.score)) / total * std::abs(v[d] - out[d]);
       }
     }
     for (std::size_t d = 0; d < a.out_dim(); ++d) {
-      set(t * s_.width + h * a.out_dim() + d, moved[d] + sum_rounding(seen.size()) * sizes[d]);
+      set(t * s_.width + h * a.out_dim() + d,
+          moved[d] + parts_error(sizes[d]) + sum_rounding(seen.size()) * sizes[d]);
     }
   }
 
@@ -687,11 +705,15 @@ class Bounds {
 
 }  // namespace
 
+// By AttentionRounding, as headers name them.
+constexpr std::array<std::string_view, 3> kAttentionNames = {"float32", "parts in halves", "halves"};
+
 std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithmetic) {
   return {{"activations", arithmetic.eight_bit_products ? "8 bits beside quantised weights"
                           : arithmetic.half_products    ? "halves"
                                                         : "float32"},
           {"kv_type", std::string(kv_type_name(arithmetic.kv))},
+          {"attention", std::string(kAttentionNames[static_cast<std::size_t>(arithmetic.attention)])},
           {"wide_blocks_from", std::to_string(arithmetic.wide_blocks_from)}};
 }
 
@@ -703,6 +725,11 @@ Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata) {
   if (const auto found = metadata.find("wide_blocks_from"); found != metadata.end()) {
     const std::string& tokens = found->second;
     std::from_chars(tokens.data(), tokens.data() + tokens.size(), arithmetic.wide_blocks_from);
+  }
+  if (const auto found = metadata.find("attention"); found != metadata.end()) {
+    const auto name = std::ranges::find(kAttentionNames, found->second);
+    if (name != kAttentionNames.end())
+      arithmetic.attention = static_cast<AttentionRounding>(name - kAttentionNames.begin());
   }
   if (const auto found = metadata.find("kv_type"); found != metadata.end()) {
     for (const KvType type : {KvType::kF16, KvType::kQ8_0}) {

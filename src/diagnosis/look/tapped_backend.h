@@ -15,7 +15,7 @@ class TappedBackend final : public Backend {
   std::string_view name() const override { return inner_.name(); }
   const Plan& plan() const override { return inner_.plan(); }
   const BackendOptions& options() const override { return inner_.options(); }
-  Rounding rounding() const override { return inner_.rounding(); }
+  Precision precision() const override { return inner_.precision(); }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
     inner_.observe(observer());
     TapList taps;

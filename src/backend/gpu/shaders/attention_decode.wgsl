@@ -419,22 +419,19 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let goes_on = base + ${ROUNDS * PG}u < end;
     let next = select(later, base + ${ROUNDS * PG}u, goes_on);
     let last = select(later_end, end, goes_on) - 1u;
-    if (goes_on || later < range.end) {
 #else
     let next = base + ${ROUNDS * PG}u;
     let last = end - 1u;
-    if (next < end) {
 #endif
 #for r in 0..ROUNDS
-      let next${r} = cache_row(slot, kv_head, min(next + row + ${r * PG}u, last)) * ${K_VECS}u + part;
+    let next${r} = cache_row(slot, kv_head, min(next + row + ${r * PG}u, last)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
-      k${r}_${l} = keys[next${r} + ${l * LP}u];
+    k${r}_${l} = keys[next${r} + ${l * LP}u];
 #endfor
 #for l in 0..K_LOADS
-      v${r}_${l} = values[next${r} + ${l * LP}u];
+    v${r}_${l} = values[next${r} + ${l * LP}u];
 #endfor
 #endfor
-    }
 #for h in 0..G
     {
       var most = most${h};
