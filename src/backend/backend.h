@@ -46,7 +46,9 @@ enum class AttentionRounding : std::uint8_t {
 
 // How coarse a backend's arithmetic is on purpose; comparisons allow for it.
 struct Precision {
-  Rounding rounding = Rounding::kFloat;
+  Rounding rounding = Rounding::kFloat;  // the coarsest of all
+  // A prompt's products with floats are in f16, as tensor cores take them, whatever others are in.
+  bool half_products = false;
   AttentionRounding attention = AttentionRounding::kFloat;
   // Steps of so many tokens or more round activations to 8 bits with one scale for 256 values where the
   // weights are K-quants, else with one for 32. 0: none do.

@@ -294,6 +294,7 @@ TEST(Allowance, HeadersSayHowARunComputed) {
   for (const Arithmetic& arithmetic :
        {Arithmetic{}, Arithmetic{.eight_bit_products = true, .kv = KvType::kF16},
         Arithmetic{.eight_bit_products = true, .wide_blocks_from = 65}, Arithmetic{.kv = KvType::kQ8_0},
+        Arithmetic{.half_products = true}, Arithmetic{.eight_bit_products = true, .half_products = true},
         Arithmetic{.kv = KvType::kF16, .attention = AttentionRounding::kHalfParts},
         Arithmetic{.kv = KvType::kF16, .attention = AttentionRounding::kHalfProducts}}) {
     EXPECT_EQ(arithmetic_from(arithmetic_metadata(arithmetic)), arithmetic);

@@ -249,8 +249,10 @@ class Coarse final : public Backend {
   const Plan& plan() const override { return inner_.plan(); }
   const BackendOptions& options() const override { return inner_.options(); }
   Precision precision() const override {
-    return {
-        .rounding = Rounding::kEightBits, .attention = AttentionRounding::kHalfParts, .wide_blocks_from = 65};
+    return {.rounding = Rounding::kEightBits,
+            .half_products = true,
+            .attention = AttentionRounding::kHalfParts,
+            .wide_blocks_from = 65};
   }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
     return inner_.step(input, tap);

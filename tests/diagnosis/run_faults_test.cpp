@@ -2,6 +2,8 @@
 // in faults_test.cpp says which postmortem each belongs to.
 #include <cmath>
 
+#include "backend/row_tokens.h"
+#include "diagnosis/compare/compare_recordings.h"
 #include "diagnosis/faults/faulty_attention.h"
 #include "diagnosis/patient.h"
 
@@ -93,14 +95,14 @@ TEST(Run, FirstTokenTwice) {  // decoding feeds the first answer a second time a
   EXPECT_LT(comparison->top1_equal, comparison->decode_steps);
 }
 
-class ClearsNothing final : public Backend {
+class Forwarding : public Backend {
  public:
-  explicit ClearsNothing(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  explicit Forwarding(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
   std::string_view name() const override { return inner_->name(); }
   const Plan& plan() const override { return inner_->plan(); }
   const BackendOptions& options() const override { return inner_->options(); }
   std::uint64_t length(std::uint32_t slot) const override { return inner_->length(slot); }
-  void clear(std::uint32_t) override {}
+  void clear(std::uint32_t slot) override { inner_->clear(slot); }
   MemoryUse memory() const override { return inner_->memory(); }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
     return inner_->step(input, tap);
@@ -108,6 +110,60 @@ class ClearsNothing final : public Backend {
 
  private:
   std::unique_ptr<Backend> inner_;
+};
+
+// Shows the rows of the head a few at a time, as a backend does whose memory holds no more logits.
+class InPortions final : public Forwarding {
+ public:
+  using Forwarding::Forwarding;
+  Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
+    Portions portions(tap);
+    return Forwarding::step(input, tap != nullptr ? &portions : nullptr);
+  }
+
+ private:
+  class Portions final : public Tap {
+   public:
+    explicit Portions(Tap* to) : to_(to) {}
+    bool wants(Stage stage, int layer) const override { return to_->wants(stage, layer); }
+    void on_stage(const TapEvent& event) override {
+      constexpr std::size_t kRows = 3;
+      const std::size_t most = only_wanted_rows(event.stage) ? kRows : event.rows;
+      for (std::size_t first = 0; first < event.rows; first += most) {
+        TapEvent portion = event;
+        portion.rows = std::min(most, event.rows - first);
+        portion.data = event.data.subspan(first * event.width, portion.rows * event.width);
+        to_->on_stage(portion);
+      }
+    }
+
+   private:
+    Tap* to_;
+  };
+};
+
+TEST(Run, ShowsTheHeadInPortions) {
+  const Patient patient("llama");
+  ASSERT_OK_AND_ASSIGN(auto inner, patient.backend());
+  InPortions backend(std::move(inner));
+  for (const bool companion : {false, true}) {
+    ASSERT_OK_AND_ASSIGN(
+        const Comparison comparison,
+        compare_run(backend, patient.spec, patient.recording, {.companion = companion}, &patient.weights));
+    EXPECT_TRUE(comparison.agrees()) << comparison.first_divergence()->key;
+    for (const StageComparison& c : comparison.stages) EXPECT_TRUE(c.execution) << c.key << ": " << c.untold;
+  }
+  ASSERT_OK_AND_ASSIGN(const Recording captured,
+                       capture_run(backend, {.prompt_ids = patient.recording.prompt_ids}));
+  ASSERT_OK_AND_ASSIGN(inner, patient.backend());
+  ASSERT_OK_AND_ASSIGN(const Comparison whole, compare_run(*inner, patient.spec, captured, {}));
+  EXPECT_TRUE(whole.agrees()) << whole.first_divergence()->key;
+}
+
+class ClearsNothing final : public Forwarding {
+ public:
+  using Forwarding::Forwarding;
+  void clear(std::uint32_t) override {}
 };
 
 TEST(Run, CacheSurvivesClear) {

@@ -79,6 +79,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
                         : halves     ? Rounding::kHalf
                         : half_cache ? Rounding::kHalfCache
                                      : Rounding::kFloat,
+            .half_products = halves,
             .attention = !half_cache ? AttentionRounding::kFloat
                          : halves    ? AttentionRounding::kHalfProducts
                                      : AttentionRounding::kHalfParts,

@@ -16,10 +16,15 @@ constexpr std::uint32_t kTeamThreads = 16;
 constexpr std::uint32_t kSplitPositions = 32;
 
 // Splits of a sequence at most, as splits.wgsl cuts it whatever else is in a step: with two for each
-// processor of a large GPU a sequence alone fills it; a short window has too few positions for as many.
-constexpr std::uint32_t kMostSplits = 32;
+// processor of a large GPU a sequence alone fills it; a short window has too few positions for as many. Where
+// few heads of keys and values make few workgroups, twice as many: H200, us of a whole token at 0, 512, 2,000
+// and 32,000 with 32, then with 64, Gemma 3 1B (one such head) 737, 772, 783, 945 and 735, 771, 782, 870;
+// Qwen 3.5 2B (two) 1,020, 1,041, 1,057, 1,276 and 1,036, 1,037, 1,051, 1,183; but Llama 3.2 1B (eight) 527,
+// 564, 590, 964 and 529, 567, 614, 1,005.
+constexpr std::uint32_t kMostSplits = 64, kFewKvHeads = 2;
 inline std::uint32_t most_splits(const AttentionParams& a) {
-  return a.window != 0 && a.window <= 512 ? 16 : kMostSplits;
+  if (a.window != 0) return a.window <= 512 ? 16 : kMostSplits / 2;
+  return a.kv_heads <= kFewKvHeads ? kMostSplits : kMostSplits / 2;
 }
 
 // Bytes of what a split of an attention leaves of all heads: means of cached values, as exact as these.

@@ -709,9 +709,12 @@ class Bounds {
 constexpr std::array<std::string_view, 3> kAttentionNames = {"float32", "parts in halves", "halves"};
 
 std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithmetic) {
-  return {{"activations", arithmetic.eight_bit_products ? "8 bits beside quantised weights"
-                          : arithmetic.half_products    ? "halves"
-                                                        : "float32"},
+  const std::string_view activations =
+      arithmetic.eight_bit_products ? arithmetic.half_products ? "8 bits beside quantised weights, halves"
+                                                               : "8 bits beside quantised weights"
+      : arithmetic.half_products    ? "halves"
+                                    : "float32";
+  return {{"activations", std::string(activations)},
           {"kv_type", std::string(kv_type_name(arithmetic.kv))},
           {"attention", std::string(kAttentionNames[static_cast<std::size_t>(arithmetic.attention)])},
           {"wide_blocks_from", std::to_string(arithmetic.wide_blocks_from)}};
@@ -721,7 +724,7 @@ Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata) {
   Arithmetic arithmetic;
   if (const auto found = metadata.find("activations"); found != metadata.end())
     arithmetic.eight_bit_products = found->second.starts_with("8 bits"),
-    arithmetic.half_products = found->second == "halves";
+    arithmetic.half_products = found->second.ends_with("halves");
   if (const auto found = metadata.find("wide_blocks_from"); found != metadata.end()) {
     const std::string& tokens = found->second;
     std::from_chars(tokens.data(), tokens.data() + tokens.size(), arithmetic.wide_blocks_from);

@@ -17,7 +17,7 @@ struct Arithmetic {
   bool eight_bit_products = false;  // activations in 8 bits, in blocks of 32, where weights are quantised
   // Steps of so many tokens or more take blocks of 256 where the weights are K-quants; 0: none do.
   std::uint32_t wide_blocks_from = 0;
-  bool half_products = false;  // weights and activations of products in f16
+  bool half_products = false;  // weights and activations of products in f16, unless these are in 8 bits
   KvType kv = KvType::kF32;    // type of keys and values that attention reads
   AttentionRounding attention = AttentionRounding::kFloat;
   // The run used other weights of the same model than the op has: the original floats of quantised ones, or

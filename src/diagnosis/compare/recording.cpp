@@ -27,7 +27,7 @@ Arithmetic arithmetic_of(const Backend& backend) {
   Arithmetic arithmetic{.attention = precision.attention};
   arithmetic.eight_bit_products = precision.rounding == Rounding::kEightBits && !backend.options().exact;
   arithmetic.wide_blocks_from = arithmetic.eight_bit_products ? precision.wide_blocks_from : 0;
-  arithmetic.half_products = precision.rounding == Rounding::kHalf;
+  arithmetic.half_products = precision.half_products;
   // The reference backend keeps floats whatever it is asked for, and says so.
   arithmetic.kv = backend.options().kv_type.value_or(KvType::kF32);
   return arithmetic;

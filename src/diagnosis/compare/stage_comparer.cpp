@@ -81,11 +81,12 @@ Status StageComparer::prepare() {
 
 void StageComparer::on_stage(const TapEvent& event) {
   const Target& target = targets_.at({event.stage, event.layer});
-  for (std::size_t row = 0; row < event.rows; ++row) {
-    if (event.input->slots[row] != 0) continue;  // the companion's
-    const auto token = static_cast<std::size_t>(event.input->positions[row]);
-    if (token < recording_.prompt_ids.size())
-      compare_row(target, token, event.data.subspan(row * event.width, event.width));
+  const std::vector<std::size_t>& tokens = row_tokens_.of(event);
+  for (std::size_t row = 0; row < tokens.size(); ++row) {
+    if (event.input->slots[tokens[row]] != 0) continue;  // the companion's
+    const auto position = static_cast<std::size_t>(event.input->positions[tokens[row]]);
+    if (position < recording_.prompt_ids.size())
+      compare_row(target, position, event.data.subspan(row * event.width, event.width));
   }
 }
 

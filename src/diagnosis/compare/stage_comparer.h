@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/row_tokens.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/logits_agreement.h"
 
@@ -66,6 +67,7 @@ class StageComparer final : public Tap {
   std::map<std::pair<Stage, int>, Target> targets_;
   std::vector<StageComparison> stages_, missing_;
   std::vector<float> row_;
+  RowTokens row_tokens_;
   LogitsMeter logits_;
 };
 

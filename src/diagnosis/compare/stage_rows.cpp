@@ -165,12 +165,11 @@ std::vector<TensorView> CapturedRows::views() const {
 
 void CapturedRows::on_stage(const TapEvent& event) {
   Kept& kept = stages_[stage_key(event.stage, event.layer)];
-  std::size_t row = 0;
-  for (std::size_t t = 0; t < event.input->size(); ++t) {
-    if (event.rows != event.input->size() && !event.input->wants_logits[t]) continue;
-    const auto values = event.data.subspan(row++ * event.width, event.width);
-    if (event.input->slots[t] != 0) continue;
-    if (event.stage == Stage::kEmbedOut) ids_.push_back(event.input->ids[t]);
+  const std::vector<std::size_t>& tokens = row_tokens_.of(event);
+  for (std::size_t row = 0; row < tokens.size(); ++row) {
+    if (event.input->slots[tokens[row]] != 0) continue;
+    if (event.stage == Stage::kEmbedOut) ids_.push_back(event.input->ids[tokens[row]]);
+    const auto values = event.data.subspan(row * event.width, event.width);
     kept.rows.insert(kept.rows.end(), values.begin(), values.end());
   }
   const std::size_t width = std::max<std::size_t>(event.width, 1);

@@ -1,4 +1,4 @@
-// How a token's sequence is split among workgroups: at most MOST_SPLITS (16 or 32) parts of a multiple of 32 positions,
+// How a token's sequence is split among workgroups: at most MOST_SPLITS (16, 32 or 64) parts of a multiple of 32 positions,
 // which are what a workgroup takes at a time: one position more in each part would cost as much as 32.
 #include "seen.wgsl"
 struct Splits {
