@@ -243,7 +243,9 @@ Status run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    say(Said::kError, "gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N] [--no-looks 1]");
+    say(Said::kError,
+        "gpu_decode_bench MODEL [--tune SECONDS] [--candidates N] [--depth N] [--tokens N] [--no-looks 1] "
+        "[--no-subgroups 1] [--slots N] [--shaders FOLDER]");
     return 2;
   }
   const Status status = run(argc, argv);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -14,7 +13,6 @@
 #include "backend/gpu/embedded_shaders.h"
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/timing.h"
-#include "base/files.h"
 #include "model/family.h"
 #include "plan/fuse.h"
 #include "shader_folder.h"

@@ -37,19 +37,13 @@ enum class Rounding : std::uint8_t {
   kEightBits,  // activations, or keys and values, in blocks of 8-bit numbers
 };
 
-// What an attention rounds beside the keys and values of its cache.
-enum class AttentionRounding : std::uint8_t {
-  kFloat,         // nothing
-  kHalfParts,     // its positions are dealt out in parts, whose results are f16
-  kHalfProducts,  // that, and queries and shares of a prompt in f16, as tensor cores take them
-};
-
 // How coarse a backend's arithmetic is on purpose; comparisons allow for it.
 struct Precision {
   Rounding rounding = Rounding::kFloat;  // the coarsest of all
-  // A prompt's products with floats are in f16, as tensor cores take them, whatever others are in.
+  // A prompt's products with floats are in f16, as tensor cores take them, whatever others are in; with a
+  // cache in f16 so are those of its attention, queries and shares.
   bool half_products = false;
-  AttentionRounding attention = AttentionRounding::kFloat;
+  bool half_parts = false;  // an attention's positions are dealt out in parts, whose results are f16
   // Steps of so many tokens or more round activations to 8 bits with one scale for 256 values where the
   // weights are K-quants, else with one for 32. 0: none do.
   std::uint32_t wide_blocks_from = 0;

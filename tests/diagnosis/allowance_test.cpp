@@ -278,16 +278,17 @@ TEST(Allowance, PartsOfAnAttentionAreRoundedOnceMore) {
   const float error = std::abs(half(cached) - (values[0] + values[1]) / 2);
   ASSERT_GT(error, 0.95f * kUnit);
   reference::Threads threads(1);
-  const auto bound_with = [&](AttentionRounding rounding) {
-    const auto bounds = allowance(setup, {.kv = KvType::kF16, .attention = rounding}, threads);
+  const auto bound_with = [&](const Arithmetic& arithmetic) {
+    const auto bounds = allowance(setup, arithmetic, threads);
     EXPECT_TRUE(bounds.has_value());
     return bounds ? (*bounds)[1] : 0.0f;
   };
-  EXPECT_LT(bound_with(AttentionRounding::kFloat), error);
-  EXPECT_LT(error, 0.9f * bound_with(AttentionRounding::kHalfParts));
-  EXPECT_LT(bound_with(AttentionRounding::kHalfParts), 1.5f * kUnit);
+  const float with_parts = bound_with({.kv = KvType::kF16, .half_parts = true});
+  EXPECT_LT(bound_with({.kv = KvType::kF16}), error);
+  EXPECT_LT(error, 0.9f * with_parts);
+  EXPECT_LT(with_parts, 1.5f * kUnit);
   // Shares in halves, too: of each half as much as of a value, by the way to the mean.
-  EXPECT_GT(bound_with(AttentionRounding::kHalfProducts), bound_with(AttentionRounding::kHalfParts));
+  EXPECT_GT(bound_with({.half_products = true, .kv = KvType::kF16, .half_parts = true}), with_parts);
 }
 
 TEST(Allowance, HeadersSayHowARunComputed) {
@@ -295,8 +296,8 @@ TEST(Allowance, HeadersSayHowARunComputed) {
        {Arithmetic{}, Arithmetic{.eight_bit_products = true, .kv = KvType::kF16},
         Arithmetic{.eight_bit_products = true, .wide_blocks_from = 65}, Arithmetic{.kv = KvType::kQ8_0},
         Arithmetic{.half_products = true}, Arithmetic{.eight_bit_products = true, .half_products = true},
-        Arithmetic{.kv = KvType::kF16, .attention = AttentionRounding::kHalfParts},
-        Arithmetic{.kv = KvType::kF16, .attention = AttentionRounding::kHalfProducts}}) {
+        Arithmetic{.kv = KvType::kF16, .half_parts = true},
+        Arithmetic{.half_products = true, .kv = KvType::kF16, .half_parts = true}}) {
     EXPECT_EQ(arithmetic_from(arithmetic_metadata(arithmetic)), arithmetic);
   }
   EXPECT_EQ(arithmetic_from({{"producer", "transformers 5.17.0"}}), Arithmetic{});

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "diagnosis/compare/allowance.h"
 #include "diagnosis/compare/recording.h"
+#include "diagnosis/forwarding_backend.h"
 #include "diagnosis/look/debug_config.h"
 #include "diagnosis/look/tapped_backend.h"
 #include "model/family.h"
@@ -242,27 +243,13 @@ struct Seen final : Tap {
 };
 
 // Comparisons allow for what a backend says of itself, and are told by the one that stands before it.
-class Coarse final : public Backend {
+class Coarse final : public testing::ForwardingBackend {
  public:
-  explicit Coarse(Backend& inner) : inner_(inner) {}
-  std::string_view name() const override { return inner_.name(); }
-  const Plan& plan() const override { return inner_.plan(); }
-  const BackendOptions& options() const override { return inner_.options(); }
+  using ForwardingBackend::ForwardingBackend;
   Precision precision() const override {
-    return {.rounding = Rounding::kEightBits,
-            .half_products = true,
-            .attention = AttentionRounding::kHalfParts,
-            .wide_blocks_from = 65};
+    return {
+        .rounding = Rounding::kEightBits, .half_products = true, .half_parts = true, .wide_blocks_from = 65};
   }
-  Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
-    return inner_.step(input, tap);
-  }
-  std::uint64_t length(std::uint32_t slot) const override { return inner_.length(slot); }
-  void clear(std::uint32_t slot) override { inner_.clear(slot); }
-  MemoryUse memory() const override { return inner_.memory(); }
-
- private:
-  Backend& inner_;
 };
 
 TEST_F(ProbeTest, ATappedBackendIsAsCoarseAsItsOwn) {

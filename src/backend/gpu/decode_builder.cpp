@@ -46,12 +46,12 @@ Status DecodeBuilder::build() {
 }
 
 Status DecodeBuilder::make_buffers() {
-  std::uint64_t split = 0, heads = 0, row = 0, expert_units = 0;
+  std::uint64_t parts = 0, marks = 0, row = 0, expert_units = 0;
   for (const Op& op : plan().ops) {
     if (op.kind == OpKind::kAttention) {
       const auto& a = std::get<AttentionParams>(op.params);
-      split = std::max(split, split_bytes(a, *context_.options.kv_type));
-      heads = std::max<std::uint64_t>(heads, a.heads);
+      parts = std::max(parts, most_splits(a) * split_bytes(a, *context_.options.kv_type));
+      marks = std::max(marks, most_splits(a) * std::uint64_t{a.heads} * 8);
       row = std::max(row, std::uint64_t{a.heads + 2 * a.kv_heads} * a.head_dim);  // where they are three
     }
     if (op.kind == OpKind::kExpertMatmul)
@@ -60,9 +60,9 @@ Status DecodeBuilder::make_buffers() {
         (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks))
       block_units_ = std::max<std::uint64_t>(block_units_, ceil_div(info(op.inputs[0]).width, kUnitValues));
   }
-  if (heads != 0) {
-    DOPPLER_ASSIGN(parts_, device().make_buffer("parts", split * kMostSplits));
-    DOPPLER_ASSIGN(marks_, device().make_buffer("marks", heads * kMostSplits * 8));
+  if (marks != 0) {
+    DOPPLER_ASSIGN(parts_, device().make_buffer("parts", parts));
+    DOPPLER_ASSIGN(marks_, device().make_buffer("marks", marks));
     DOPPLER_ASSIGN(heads_, device().make_buffer("heads", row * 4));
   }
   if (expert_units != 0) {

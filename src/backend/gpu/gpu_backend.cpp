@@ -80,9 +80,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
                         : half_cache ? Rounding::kHalfCache
                                      : Rounding::kFloat,
             .half_products = halves,
-            .attention = !half_cache ? AttentionRounding::kFloat
-                         : halves    ? AttentionRounding::kHalfProducts
-                                     : AttentionRounding::kHalfParts,
+            .half_parts = half_cache,
             .wide_blocks_from = batch_ && batch_->has_wide_reads() ? kFewRows + 1 : 0};
   }
   Continuer* continuer() override { return runner_ ? this : nullptr; }

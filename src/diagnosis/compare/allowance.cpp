@@ -1,7 +1,6 @@
 #include "diagnosis/compare/allowance.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <numbers>
@@ -602,17 +601,13 @@ class Bounds {
 
   // What tensor cores add to a score: queries in halves, which are multiplied with the keys; and to a share,
   // as exp() gives it: its rounding before it is multiplied with a value.
+  bool attends_halves() const { return arithmetic_.half_products && arithmetic_.kv == KvType::kF16; }
   double query_error(std::span<const float> q, std::span<const float> k) const {
-    if (arithmetic_.attention != AttentionRounding::kHalfProducts) return 0;
-    return CacheRounding{KvType::kF16}.score(k, q);
+    return attends_halves() ? CacheRounding{KvType::kF16}.score(k, q) : 0;
   }
-  double share_error(double share) const {
-    return arithmetic_.attention == AttentionRounding::kHalfProducts ? half_error(share) : 0;
-  }
+  double share_error(double share) const { return attends_halves() ? half_error(share) : 0; }
   // What parts of the positions add to an output whose terms have that sum of sizes.
-  double parts_error(double size) const {
-    return arithmetic_.attention != AttentionRounding::kFloat ? half_error(size) : 0;
-  }
+  double parts_error(double size) const { return arithmetic_.half_parts ? half_error(size) : 0; }
 
   void attention() {
     const auto& a = std::get<AttentionParams>(s_.params);
@@ -705,8 +700,7 @@ class Bounds {
 
 }  // namespace
 
-// By AttentionRounding, as headers name them.
-constexpr std::array<std::string_view, 3> kAttentionNames = {"float32", "parts in halves", "halves"};
+constexpr std::string_view kHalfParts = "parts in halves";
 
 std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithmetic) {
   const std::string_view activations =
@@ -716,7 +710,7 @@ std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithme
                                     : "float32";
   return {{"activations", std::string(activations)},
           {"kv_type", std::string(kv_type_name(arithmetic.kv))},
-          {"attention", std::string(kAttentionNames[static_cast<std::size_t>(arithmetic.attention)])},
+          {"attention", std::string(arithmetic.half_parts ? kHalfParts : "float32")},
           {"wide_blocks_from", std::to_string(arithmetic.wide_blocks_from)}};
 }
 
@@ -729,11 +723,8 @@ Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata) {
     const std::string& tokens = found->second;
     std::from_chars(tokens.data(), tokens.data() + tokens.size(), arithmetic.wide_blocks_from);
   }
-  if (const auto found = metadata.find("attention"); found != metadata.end()) {
-    const auto name = std::ranges::find(kAttentionNames, found->second);
-    if (name != kAttentionNames.end())
-      arithmetic.attention = static_cast<AttentionRounding>(name - kAttentionNames.begin());
-  }
+  if (const auto found = metadata.find("attention"); found != metadata.end())
+    arithmetic.half_parts = found->second == kHalfParts;
   if (const auto found = metadata.find("kv_type"); found != metadata.end()) {
     for (const KvType type : {KvType::kF16, KvType::kQ8_0}) {
       if (found->second == kv_type_name(type)) arithmetic.kv = type;

@@ -19,7 +19,7 @@ struct Arithmetic {
   std::uint32_t wide_blocks_from = 0;
   bool half_products = false;  // weights and activations of products in f16, unless these are in 8 bits
   KvType kv = KvType::kF32;    // type of keys and values that attention reads
-  AttentionRounding attention = AttentionRounding::kFloat;
+  bool half_parts = false;     // results of parts of an attention in f16
   // The run used other weights of the same model than the op has: the original floats of quantised ones, or
   // another quantisation, whose values lie `other_error` from the floats, as a share of their root mean
   // square.

@@ -24,10 +24,9 @@ std::map<std::string, std::string> model_metadata(const std::filesystem::path& m
 
 Arithmetic arithmetic_of(const Backend& backend) {
   const Precision precision = backend.precision();
-  Arithmetic arithmetic{.attention = precision.attention};
+  Arithmetic arithmetic{.half_products = precision.half_products, .half_parts = precision.half_parts};
   arithmetic.eight_bit_products = precision.rounding == Rounding::kEightBits && !backend.options().exact;
   arithmetic.wide_blocks_from = arithmetic.eight_bit_products ? precision.wide_blocks_from : 0;
-  arithmetic.half_products = precision.half_products;
   // The reference backend keeps floats whatever it is asked for, and says so.
   arithmetic.kv = backend.options().kv_type.value_or(KvType::kF32);
   return arithmetic;
