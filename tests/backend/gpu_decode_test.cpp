@@ -295,8 +295,8 @@ TEST_P(GpuDecode, GoesOnAfterAStopAsIfNothingHadFollowed) {
             std::vector<float>(expected->begin(), expected->end()));
 }
 
-// More positions than attention's splits have at least, in layers that see all of them, nearly all, and a
-// few.
+// More splits than layers with many heads of keys and values have, and splits of more positions than they
+// have at least.
 TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
   DOPPLER_NEEDS_ADAPTER();
   ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/llama")));
@@ -314,7 +314,8 @@ TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
   std::vector<float> logits[2];
   for (const char* name : {"gpu", "cpu"}) {
     ASSERT_OK_AND_ASSIGN(const auto backend, make_backend(name, model.spec, model.weights, options));
-    // 1120 positions are 32 full splits of 35; with one more they have 36.
+    // With two heads of keys and values 1,122 positions are 36 splits of 32; the window's 1,120, of which
+    // there are 32 splits at most, are 18 of 64.
     logits[name[0] == 'c'] = run_in_pieces(*backend, ids, {559, 560, 1});
   }
   // The first ones passed many at a time.
