@@ -1,13 +1,16 @@
 // The error budget: healthy runs stay inside it with room to spare, and faults stand far outside.
 #include "diagnosis/compare/allowance.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/float16.h"
 #include "diagnosis/compare/compare_recordings.h"
+#include "diagnosis/compare/compare_states.h"
 #include "diagnosis/compare/op_errors.h"
 #include "diagnosis/patient.h"
+#include "model_fixture.h"
 #include "quant/encode.h"
 #include "quant/error.h"
 
@@ -30,6 +33,7 @@ BackendOptions options() {
 void expect_healthy(const Comparison& comparison, const std::string& what) {
   EXPECT_TRUE(comparison.agrees()) << what << " " << comparison.first_divergence();
   for (const StageComparison& c : comparison.stages) {
+    if (is_recorded_state(c.key)) continue;  // compared whole
     ASSERT_TRUE(c.execution && c.description) << what << " " << c.key << ": " << c.untold;
     EXPECT_LT(c.execution->excess, kHealthy) << what << " " << c.key << " " << c.execution->error;
     EXPECT_LT(c.description->excess, kHealthy) << what << " " << c.key << " " << c.description->error;
@@ -63,6 +67,46 @@ TEST(Allowance, HealthyFamiliesStayWithinIt) {
     }
   }
 }
+
+// Every op of every family is judged: where its inputs are no stages, with the ops that compute these, and
+// with the rounding of all of them.
+class AllowanceOf : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(AllowanceOf, EveryOpOfTheFamily) {
+  for (const bool quantised : {false, true}) {
+    testing::TinyModel tiny(GetParam());
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, tiny.spec());
+    const auto names = testing::rule_of(GetParam()).weight_names;
+    for (const WeightTensor& tensor : weight_tensors(spec, names)) {
+      if (!quantised || tensor.info->kind != WeightKind::kProjection || tensor.shape.back() % 32 != 0)
+        continue;
+      testing::TinyTensor& stored = tiny.tensors.at(tensor.name);
+      stored = testing::encoded(stored, DType::kQ8_0);
+    }
+    const TensorStore store = tiny.store();
+    ASSERT_OK_AND_ASSIGN(const Weights weights, bind_weights(spec, names, store));
+    ASSERT_OK_AND_ASSIGN(const auto oracle, make_backend("reference", spec, weights, options()));
+    ASSERT_OK_AND_ASSIGN(Recording recording,
+                         capture_run(*oracle, {.prompt_ids = {2, 5, 9, 33, 7, 41, 12, 8, 50, 3, 60},
+                                               .metadata = {{"weights", describe_weights(weights)}}}));
+    BackendOptions with = options();
+    with.kv_type = KvType::kF16;
+    ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("cpu", spec, weights, with));
+    ASSERT_OK_AND_ASSIGN(const Comparison comparison, compare_run(*backend, spec, recording, {}, &weights));
+    expect_healthy(comparison, quantised ? "in Q8_0" : "in floats");
+    for (const StageComparison& c : comparison.stages)
+      EXPECT_TRUE(c.explained || is_recorded_state(c.key)) << c.key;
+  }
+}
+
+std::vector<std::string> names_of_all_families() {
+  std::vector<std::string> names;
+  for (const FamilyRule* rule : all_families()) names.emplace_back(rule->name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AllowanceOf, ::testing::ValuesIn(names_of_all_families()),
+                         [](const auto& test) { return test.param; });
 
 // Eight-bit activations and half-precision caches beside the oracle's floats.
 TEST(Allowance, HealthyQuantisedModelsStayWithinIt) {

@@ -1,4 +1,5 @@
 // Comparison of any two runs, and what it says of where a difference comes from.
+#include <algorithm>
 #include <cmath>
 
 #include "base/json.h"
@@ -6,6 +7,7 @@
 #include "diagnosis/compare/compare_recordings.h"
 #include "diagnosis/compare/logits_agreement.h"
 #include "diagnosis/patient.h"
+#include "diagnosis/report/report_text.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -73,6 +75,32 @@ TEST(Blame, AFaultBelowTheTolerance) {
   ASSERT_OK(comparison);
   ASSERT_NE(comparison->first_divergence(), nullptr);
   EXPECT_EQ(comparison->first_divergence()->key, "layers.0.ffn_up");
+}
+
+// What is no stage cannot be compared, but what reads it can: there the fault is told, and not as one of the
+// total.
+TEST(Blame, AWrongOpWithoutAName) {
+  Patient patient("qwen3_next");
+  patient.site().run_with([](const BackendOptions&) {
+    auto fault = std::make_unique<faults::HookFault>();
+    fault->watches = [](Stage stage, int layer) { return stage == Stage::kNone && layer == 0; };
+    fault->change = [](const Fault::Computed& computed, Stage, int) {
+      computed.data[3] *= 1.01f;
+      return true;
+    };
+    return fault;
+  });
+  const auto comparison = patient.compare();
+  ASSERT_OK(comparison);
+  const StageComparison* first = comparison->first_divergence();
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(first->layer, 0);
+  EXPECT_EQ(first->disagreement(), Disagreement::kExecution) << first->key;
+  EXPECT_GT(first->nameless, 0u);
+  const std::vector<std::string> verdict = verdict_of(*comparison);
+  EXPECT_TRUE(std::ranges::any_of(verdict, [](const std::string& sentence) {
+    return sentence.contains("before it that have no name)");
+  })) << verdict.front();
 }
 
 // Each op within its rounding: that the sum of all exceeds a tolerance is no fault, unless somebody asks.

@@ -66,6 +66,7 @@ struct StageComparison {
   std::optional<OpError> description;  // the recording's output against the oracle's on its inputs
   std::optional<double> inherited;     // the oracle on both inputs, difference as a share of `largest`
   std::string untold;
+  std::size_t nameless = 0;  // ops before this one that are judged with it, since their results are no stages
 
   // The whole difference is within the tolerance, and no op is wrong by itself.
   bool agrees() const { return disagreement() == Disagreement::kNone; }

@@ -73,7 +73,8 @@ Json stage_json(const StageComparison& c) {
           {"execution", op_json(c.execution, false)},
           {"description", op_json(c.description, true)},
           {"inherited", c.inherited ? finite(*c.inherited) : Json(nullptr)},
-          {"untold", c.untold}};
+          {"untold", c.untold},
+          {"nameless", c.nameless}};
 }
 
 Json logits_json(const std::optional<LogitsAgreement>& logits) {

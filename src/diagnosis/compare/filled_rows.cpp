@@ -2,10 +2,11 @@
 
 namespace doppler::diagnosis {
 
-Status FilledRows::fill(const Plan& plan, const Weights& weights) {
-  OpExperiment experiment(plan, weights, *this);
+Status FilledRows::fill(const Plan& plan, const Weights& weights, Filling filling, std::size_t threads) {
+  OpExperiment experiment(plan, weights, *this, threads);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const ValueId id = plan.ops[i].outputs[0];
+    if (filling == Filling::kNameless && plan.values[id].stage != Stage::kNone) continue;
     if (!experiment.missing(i).empty()) continue;
     if (const auto at = locate(plan, id)) {
       // Known by another name: of a stage that was computed here, too?

@@ -1,4 +1,4 @@
-// Rows of a run, completed: a stage that is not recorded is computed by the oracle from those that are.
+// Rows of a run, completed: what is not recorded is computed by the oracle from what is.
 #pragma once
 
 #include <map>
@@ -10,12 +10,18 @@
 
 namespace doppler::diagnosis {
 
+enum class Filling : std::uint8_t {
+  kMissing,   // whatever is not recorded
+  kNameless,  // values that are no stage, which nobody records
+};
+
 class FilledRows final : public StageRows {
  public:
   explicit FilledRows(const StageRows& rows) : rows_(rows) {}
 
-  // Computes the missing stages, op by op, as far as their inputs are known. Errors: those of the ops.
-  Status fill(const Plan& plan, const Weights& weights);
+  // Computes these values, op by op, as far as their inputs are known. Errors: those of the ops.
+  Status fill(const Plan& plan, const Weights& weights, Filling filling = Filling::kMissing,
+              std::size_t threads = 0);
   // Whether the op's output was computed here.
   bool filled(std::size_t op) const { return ops_.contains(op); }
 

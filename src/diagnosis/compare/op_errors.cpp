@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+
+#include "diagnosis/compare/filled_rows.h"
+#include "diagnosis/compare/op_chain.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -25,14 +27,19 @@ class Judge {
  public:
   Judge(const Plan& plan, const Weights& weights, const RunRows& found, const RunRows& expected,
         std::size_t threads)
-      : found_(found),
-        expected_(expected),
-        found_ops_(plan, weights, found.rows),
-        expected_ops_(plan, weights, expected.rows),
+      : found_(plan, weights, found, threads),
+        expected_(plan, weights, expected, threads),
         threads_(threads) {}
 
+  // Before anything else.
+  Status prepare(std::size_t threads) {
+    for (Side* side : {&found_, &expected_})
+      DOPPLER_TRY(side->rows.fill(side->ops.plan(), side->ops.weights(), Filling::kNameless, threads));
+    return {};
+  }
+
   Status judge(StageComparison& c, Stage stage, std::size_t column) {
-    const std::optional<std::size_t> op = found_ops_.find(stage, c.layer);
+    const std::optional<std::size_t> op = found_.ops.find(stage, c.layer);
     if (!op) return {};
     DOPPLER_TRY(run(*op));
     compare(c, *op, column);
@@ -41,6 +48,14 @@ class Judge {
 
  private:
   struct Side {
+    Side(const Plan& plan, const Weights& weights, const RunRows& run, std::size_t threads)
+        : rows(run.rows), ops(plan, weights, rows, threads), arithmetic(run.arithmetic) {}
+    Side(const Side&) = delete;  // the ops read these rows
+    FilledRows rows;
+    OpExperiment ops;
+    Arithmetic arithmetic;
+    // Of the op at hand; nothing where it lacks an input.
+    std::optional<OpChain> chain;  // with the ops before it whose values are no stages
     std::optional<std::vector<float>> oracle, allowed, values;
   };
 
@@ -48,34 +63,49 @@ class Judge {
   Status run(std::size_t op) {
     if (op_ == op) return {};
     op_ = op;
-    found_side_ = {}, expected_side_ = {};
-    std::optional<OpSetup> found, expected;
-    DOPPLER_TRY(prepare(found_ops_, op, found, found_side_));
-    DOPPLER_TRY(prepare(expected_ops_, op, expected, expected_side_));
-    const bool together =
-        found && expected && found->kind != OpKind::kAttention && found_.arithmetic == expected_.arithmetic;
-    if (!together) {
-      if (found) DOPPLER_TRY(compute(*found, found_.arithmetic, found_side_));
-      if (expected) DOPPLER_TRY(compute(*expected, expected_.arithmetic, expected_side_));
+    for (Side* side : {&found_, &expected_}) choose(*side, op);
+    if (can_compute_together(op)) return compute_together(op);
+    for (Side* side : {&found_, &expected_}) {
+      if (side->chain) DOPPLER_TRY(compute(*side));
+    }
+    return {};
+  }
+
+  bool can_compute_together(std::size_t op) const {
+    const bool single =
+        found_.chain && expected_.chain && found_.chain->single() && expected_.chain->single();
+    // Tokens of both would count as one long step, whose blocks may be wide.
+    const bool alike = found_.arithmetic == expected_.arithmetic && found_.arithmetic.wide_blocks_from == 0;
+    return single && alike && found_.ops.plan().ops[op].kind != OpKind::kAttention;
+  }
+
+  static void choose(Side& side, std::size_t op) {
+    side.chain.reset(), side.oracle.reset(), side.allowed.reset(), side.values.reset();
+    if (!side.ops.missing(op).empty()) return;
+    side.chain.emplace(side.ops, side.rows, op);
+    if (auto values = side.ops.recorded(op)) side.values = std::move(*values);
+  }
+
+  Status compute(Side& side) {
+    if (!side.chain->single()) {
+      DOPPLER_ASSIGN(side.oracle, side.chain->run());
+      DOPPLER_ASSIGN(side.allowed, side.chain->allowance({.arithmetic = side.arithmetic}, threads_));
       return {};
     }
-    Side both;
-    DOPPLER_TRY(compute(join_setups(*found, *expected), found_.arithmetic, both));
-    split(*both.oracle, found_side_.oracle, expected_side_.oracle);
-    split(*both.allowed, found_side_.allowed, expected_side_.allowed);
-    return {};
-  }
-
-  static Status prepare(OpExperiment& experiment, std::size_t op, std::optional<OpSetup>& setup, Side& side) {
-    if (!experiment.missing(op).empty()) return {};
-    DOPPLER_ASSIGN(setup, experiment.setup(op));
-    if (const auto values = experiment.recorded(op)) side.values = *values;
-    return {};
-  }
-
-  Status compute(const OpSetup& setup, const Arithmetic& arithmetic, Side& side) {
+    DOPPLER_ASSIGN(const OpSetup setup, side.ops.setup(side.chain->end()));
     DOPPLER_ASSIGN(side.oracle, run_setup(setup, threads_));
-    DOPPLER_ASSIGN(side.allowed, allowance(setup, arithmetic, threads_));
+    DOPPLER_ASSIGN(side.allowed, allowance(setup, side.arithmetic, threads_));
+    return {};
+  }
+
+  Status compute_together(std::size_t op) {
+    DOPPLER_ASSIGN(const OpSetup found, found_.ops.setup(op));
+    DOPPLER_ASSIGN(const OpSetup expected, expected_.ops.setup(op));
+    const OpSetup both = join_setups(found, expected);
+    DOPPLER_ASSIGN(const std::vector<float> oracle, run_setup(both, threads_));
+    DOPPLER_ASSIGN(const std::vector<float> allowed, allowance(both, found_.arithmetic, threads_));
+    split(oracle, found_.oracle, expected_.oracle);
+    split(allowed, found_.allowed, expected_.allowed);
     return {};
   }
 
@@ -87,30 +117,30 @@ class Judge {
   }
 
   void compare(StageComparison& c, std::size_t op, std::size_t column) {
-    const Plan& plan = found_ops_.plan();
+    const Plan& plan = found_.ops.plan();
     const std::size_t width = plan.values[plan.ops[op].outputs[0]].width;
     const auto judge_side = [&](const Side& side, std::optional<OpError>& error) {
       if (!side.oracle || !side.values) return;
       merge(error, judge_values(*side.oracle, *side.values, *side.allowed, width, c.largest), column);
     };
-    judge_side(found_side_, c.execution);
-    judge_side(expected_side_, c.description);
-    if (found_side_.oracle && expected_side_.oracle) {
+    judge_side(found_, c.execution);
+    judge_side(expected_, c.description);
+    if (found_.oracle && expected_.oracle) {
       double most = c.inherited.value_or(0);
-      for (std::size_t i = 0; i < found_side_.oracle->size(); ++i) {
-        const double difference =
-            std::abs(static_cast<double>((*found_side_.oracle)[i]) - (*expected_side_.oracle)[i]);
+      for (std::size_t i = 0; i < found_.oracle->size(); ++i) {
+        const double difference = std::abs(static_cast<double>((*found_.oracle)[i]) - (*expected_.oracle)[i]);
         most = std::max(most, std::isnan(difference) ? HUGE_VAL
                               : difference == 0      ? 0
                                                      : difference / c.largest);
       }
       c.inherited = most;
     }
-    for (const OpExperiment* experiment : {&found_ops_, &expected_ops_}) {
-      const std::vector<std::string> names = experiment->missing(op);
+    for (const Side* side : {&found_, &expected_}) {
+      if (side->chain) c.nameless = std::max(c.nameless, side->chain->ops().size() - 1);
+      const std::vector<std::string> names = side->ops.missing(op);
       if (names.empty() || !c.untold.empty()) continue;
       c.untold = fmt::format("{} {} {}, so that this op cannot be judged by itself",
-                             experiment == &found_ops_ ? "the run has no" : "the recording has no",
+                             side == &found_ ? "the run has no" : "the recording has no",
                              names.size() == 1 ? "stage" : "stages", fmt::join(names, ", "));
     }
   }
@@ -135,11 +165,9 @@ class Judge {
     whole->worst = std::move(part.worst);
   }
 
-  const RunRows &found_, &expected_;
-  OpExperiment found_ops_, expected_ops_;
+  Side found_, expected_;
   reference::Threads threads_;
   std::optional<std::size_t> op_;
-  Side found_side_, expected_side_;
 };
 
 // The difference over what is allowed. A value that is not finite on both sides came in with the inputs.
@@ -188,6 +216,7 @@ bool can_keep(const Plan& plan, std::size_t tokens) {
 Status judge_ops(std::vector<StageComparison>& stages, const Plan& plan, const Weights& weights,
                  const RunRows& found, const RunRows& expected, std::size_t threads) {
   Judge judge(plan, weights, found, expected, threads);
+  DOPPLER_TRY(judge.prepare(threads));
   for (StageComparison& c : stages) {
     if (c.stage == Stage::kNone) continue;
     std::size_t column = 0;

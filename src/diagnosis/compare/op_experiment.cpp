@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "plan/residual.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -390,7 +391,9 @@ std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
     return layer == 0 ? find(Stage::kEmbedOut, -1) : find(Stage::kLayerOut, layer - 1);
   }
   for (std::size_t op = 0; op < plan_.ops.size(); ++op) {
-    if (output(op).stage == stage && output(op).layer == layer) return op;
+    bool found = false;
+    for_each_name(plan_, output(op), [&](Stage name, int at) { found |= name == stage && at == layer; });
+    if (found) return op;
   }
   return std::nullopt;
 }
@@ -413,9 +416,22 @@ std::vector<ValueId> OpExperiment::inputs(std::size_t index) const {
 std::vector<std::string> OpExperiment::missing(std::size_t op) const {
   std::vector<std::string> names;
   for (const ValueId id : inputs(op)) {
-    if (!rows_.locate(plan_, id)) names.push_back(value_name(plan_, id));
+    if (rows_.locate(plan_, id)) continue;
+    for (std::string& name : behind(id)) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+    }
   }
   return names;
+}
+
+std::vector<std::string> OpExperiment::behind(ValueId id) const {
+  if (plan_.values[id].stage != Stage::kNone) return {value_name(plan_, id)};
+  for (std::size_t op = 0; op < plan_.ops.size(); ++op) {
+    const std::vector<ValueId>& outputs = plan_.ops[op].outputs;
+    if (std::ranges::find(outputs, id) == outputs.end()) continue;
+    if (std::vector<std::string> names = missing(op); !names.empty()) return names;
+  }
+  return {value_name(plan_, id)};
 }
 
 Result<std::vector<float>> OpExperiment::recorded(std::size_t op) const {

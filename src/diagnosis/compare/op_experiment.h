@@ -69,12 +69,13 @@ class OpExperiment {
   const Weights& weights() const { return weights_; }
   const StageRows& rows() const { return rows_; }
 
-  // The op that computes the stage; for attn_input the op that writes the residual stream there.
+  // The op that computes the stage, by any name of its output (plan/residual.h).
   std::optional<std::size_t> find(Stage stage, int layer) const;
   Stage stage_of(std::size_t op) const { return output(op).stage; }
   int layer_of(std::size_t op) const { return output(op).layer; }
 
-  // Names of the stages that the op reads and that are not recorded. Empty: it can run.
+  // Names of the stages that the op reads and that are not recorded; of a value that is no stage, those that
+  // it is made of. Empty: it can run.
   std::vector<std::string> missing(std::size_t op) const;
   // The recorded output of the op, [tokens, width]. Errors: kNotFound.
   Result<std::vector<float>> recorded(std::size_t op) const;
@@ -88,6 +89,7 @@ class OpExperiment {
   std::vector<ValueId> inputs(std::size_t op) const;
 
  private:
+  std::vector<std::string> behind(ValueId id) const;
   const Value& output(std::size_t op) const { return plan_.values[plan_.ops[op].outputs[0]]; }
 
   const Plan& plan_;

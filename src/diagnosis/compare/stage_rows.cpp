@@ -20,9 +20,11 @@ constexpr std::array<Composite, 2> kComposites = {{
     {"ffn_gate_up", {Stage::kFfnGate, Stage::kFfnUp, Stage::kNone}},
 }};
 
+// Whether the stage is what the layer takes in, which other stages hold, too; of several streams a layer
+// mixes its own input.
 bool is_input(const Plan& plan, Stage stage, int layer) {
   const bool exists = layer >= 0 && static_cast<std::size_t>(layer) < plan.kv_layers.size();
-  return exists && stage == input_stage(plan, layer);
+  return exists && !plan.has_streams && stage == input_stage(plan, layer);
 }
 
 // Other names under which the same values are known.

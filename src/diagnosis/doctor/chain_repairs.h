@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnosis/doctor/op_chain.h"
+#include "diagnosis/compare/op_chain.h"
 #include "diagnosis/doctor/repairs.h"
 
 namespace doppler::diagnosis {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "diagnosis/compare/allowance.h"
+#include "diagnosis/compare/op_chain.h"
 #include "diagnosis/compare/op_experiment.h"
 #include "diagnosis/doctor/fix.h"
-#include "diagnosis/doctor/op_chain.h"
 #include "model/spec.h"
 
 namespace doppler::diagnosis {

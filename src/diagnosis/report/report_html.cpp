@@ -69,6 +69,7 @@ Json stage_json(const StageComparison& c, std::size_t bin) {
   if (c.description) json["description"] = op_json(c.description);
   if (c.inherited) json["inherited"] = number(*c.inherited);
   if (!c.untold.empty()) json["untold"] = c.untold;
+  if (c.nameless > 0) json["nameless"] = c.nameless;
   if (c.explained) json["explained"] = true;
   return json;
 }

@@ -51,6 +51,12 @@ std::string against_rounding(double excess) {
                                : std::string("The result holds NaN or infinity.");
 }
 
+// The op, and that others are judged with it.
+std::string judged_place(const StageComparison& c) {
+  if (c.nameless == 0) return describe_place(c);
+  return fmt::format("{} (or one of the {} before it that have no name)", describe_place(c), c.nameless);
+}
+
 std::string first_sentence(const StageComparison& c) {
   const std::string place = describe_place(c);
   const Disagreement why = c.disagreement();
@@ -60,13 +66,14 @@ std::string first_sentence(const StageComparison& c) {
     return fmt::format(
         "The first op that goes wrong is {}{}: fed what it really read, plain loops compute something else. "
         "{}",
-        place, from_token(c, c.execution->first_bad_token), against_rounding(c.execution->excess));
+        judged_place(c), from_token(c, c.execution->first_bad_token), against_rounding(c.execution->excess));
   }
   if (why == Disagreement::kDescription) {
     return fmt::format(
         "The first op that differs is {}{}: from the recording's own inputs, this model's description and "
         "weights lead elsewhere. {}",
-        place, from_token(c, c.description->first_bad_token), against_rounding(c.description->excess));
+        judged_place(c), from_token(c, c.description->first_bad_token),
+        against_rounding(c.description->excess));
   }
   std::string sentence = fmt::format("The first stage that differs is {}{}: {}", place,
                                      from_token(c, c.first_bad_token), off_by(c.error));

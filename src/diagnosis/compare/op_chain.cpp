@@ -1,4 +1,4 @@
-#include "diagnosis/doctor/op_chain.h"
+#include "diagnosis/compare/op_chain.h"
 
 #include <algorithm>
 #include <cmath>
@@ -317,6 +317,7 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
     const std::vector<float>& rows = moved[output_of(end())];
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const float difference = std::abs(rows[i] - end_rows[i]);
+      if (!std::isfinite(difference)) continue;  // it came in with the inputs
       largest[i] = std::max(largest[i], difference);
       squares[i / width] += static_cast<double>(difference) * difference;
     }
