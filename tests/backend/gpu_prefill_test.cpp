@@ -4,6 +4,8 @@
 #include <atomic>
 
 #include "backend/gpu/kernel.h"
+#include "changed_shaders.h"
+#include "environment.h"
 #include "gpu_harness.h"
 #include "harness.h"
 #include "model_fixture.h"
@@ -282,6 +284,12 @@ TEST_P(SplitPrompts, AreAddedByTheNormBehind) {
   ASSERT_OK(cpu);
   EXPECT_GT(added.load(), 0);
   EXPECT_LT(relative_error(*gpu, *cpu), code_tolerance());
+  // Where the norm does that wrongly, they are added before it.
+  const EmptyCache cache;
+  const Broken broken("batch_norm.wgsl", "p${i} = part${i};", "p${i} = part${i} * f32(${PARTS < 2}u);");
+  const auto summed = logits_of("gpu");
+  ASSERT_OK(summed);
+  EXPECT_LT(relative_error(*summed, *cpu), code_tolerance());
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SplitPrompts, ::testing::Values("llama", "gemma3"), named_by_param);

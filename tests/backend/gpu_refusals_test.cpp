@@ -239,6 +239,45 @@ TEST(SelfCheck, TakesTheNextWayToAttendWhereTheFirstAreWrong) {
                  "(at < vec4u(to${r}))");
 }
 
+// Kernels of several ops of a prompt are broken, with subgroups and without: their ops run by themselves, and
+// leave what the products behind read.
+TEST(SelfCheck, TakesOpsOneByOneWhereTheirKernelIsWrong) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(const Model model,
+                       load_model(doppler::testing::data_path("gguf/gemma3_k288.Q4_0.gguf")));
+  BackendOptions options{.threads = 2, .context = 128, .slots = 1, .max_step_tokens = 80};
+  options.gpu_setup.tune = false;
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < 78; ++i)
+    ids.push_back((i * i + 7 * i) % static_cast<std::int32_t>(model.spec.vocab_size));
+  struct Seen {
+    std::vector<float> logits;
+    std::vector<Fallback> fallbacks;
+    std::size_t agree = 0;  // rows_that_agree()
+  };
+  const auto look = [&]() -> Result<Seen> {
+    const EmptyCache cache;
+    DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
+    Seen seen{.logits = doppler::testing::run_in_pieces(*backend, ids, {70, 7, 1})};
+    seen.fallbacks = backend->fallbacks(), seen.agree = backend->rows_that_agree();
+    return seen;
+  };
+  ASSERT_OK_AND_ASSIGN(const Seen whole, look());
+  EXPECT_GT(whole.agree, 1u);
+  for (const auto& [file, from, to] :
+       {std::tuple("batch_norm.wgsl", "+ v${i}] = made.word;", "+ v${i}] = made.word + 1u;"),
+        std::tuple("batch_quantise.wgsl", "activate(x.w)) * factor", "activate(x.w)) * factor.yxzw"),
+        std::tuple("rope_append.wgsl", "q_out[to + 1u] = pair.y;", "q_out[to + 1u] = pair.x;")}) {
+    SCOPED_TRACE(to);
+    const Broken broken(file, from, to);
+    ASSERT_OK_AND_ASSIGN(const Seen other, look());
+    // Other orders of sums, where a last bit decides between two codes of an activation.
+    EXPECT_LT(doppler::testing::relative_error(other.logits, whole.logits), 0.02);
+    EXPECT_TRUE(tells_of(other.fallbacks, file));
+    EXPECT_EQ(other.agree, 1u);
+  }
+}
+
 // What newest tokens attend with is broken: the program for single tokens does without it, and so does a step
 // of several sequences, with the blocks that the product behind reads.
 TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {

@@ -139,14 +139,40 @@ Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
   // All that a group computes is there when its first op has run.
   if (group.pass.empty()) {
     DOPPLER_TRY(single(variant, out));
-  } else if (group.pass == kPassBatchGated) {
-    // Gate and up have done it where they are one kernel with it.
-    if (!variant.gated) DOPPLER_TRY(fused_gated(group, variant, out));
-  } else if (variant.op == group.first) {
-    DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant, out)
-                                             : fused_rope(group, variant.emit, out));
+  } else if (variant.op == group.first && !variant.gated) {  // gate and up may have done it
+    DOPPLER_TRY(grouped(group, variant, out));
   }
   return out;
+}
+
+Status BatchBuilder::grouped(const BatchGroup& group, const Variant& variant, Dispatches& out) {
+  const std::size_t before = out.size();
+  Status fused = group.pass == kPassBatchGated  ? fused_gated(group, variant, out)
+                 : group.pass == kPassBatchNorm ? fused_norm(group, variant, out)
+                                                : fused_rope(group, variant.emit, out);
+  if (fused || fused.error().code != ErrorCode::kUnsupported) return fused;
+  // A driver may compute it wrongly: then op by op.
+  out.resize(before);
+  program_.refused_ = true;
+  const std::size_t end = group.first + group.count;
+  if (variant.parts) DOPPLER_TRY(sum_left_parts(group.first - 1, variant.rows, out));
+  for (std::size_t i = group.first; i < end; ++i) DOPPLER_TRY(single(Variant{.op = i}, out));
+  if (group.pass == kPassBatchRope) DOPPLER_TRY(append(op_at(end), out));
+  return group.blocks ? leave_blocks(*group.blocks, variant, out) : Status{};
+}
+
+// For products: a value's rows in 8-bit blocks, or in halves.
+Status BatchBuilder::leave_blocks(ValueId id, const Variant& variant, Dispatches& out) {
+  if (variant.halves) return leave_halves(id, out);
+  const ValueView& x = view(id);
+  return add(quantise_kernel(x, ceil_div(x.width, kUnitValues), program_.x8_, program_.xs_, variant.wide),
+             per(id), out);
+}
+
+Status BatchBuilder::append(const Op& attention, Dispatches& out) {
+  const ValueView* values = attention.inputs.size() > 2 ? &view(attention.inputs[2]) : nullptr;
+  return add(append_kernel(context_, attention, view(attention.inputs[1]), values), Dispatch::Per::kToken,
+             out);
 }
 
 Result<Dispatch> BatchBuilder::make(std::string_view file, const ShaderValues& values,
@@ -185,11 +211,7 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
       if (variant.apart) return attend_apart(variant, out);
       const std::size_t before = variant.op == 0 ? 0 : variant.op - 1;
       const bool appended = program_.groups_.of(before).pass == kPassBatchRope;
-      if (!appended && op.inputs.size() > 1) {
-        DOPPLER_TRY(add(append_kernel(context_, op, view(op.inputs[1]),
-                                      op.inputs.size() > 2 ? &view(op.inputs[2]) : nullptr),
-                        Dispatch::Per::kToken, out));
-      }
+      if (!appended && op.inputs.size() > 1) DOPPLER_TRY(append(op, out));
       return attention(variant, nullptr, out);
     }
     case OpKind::kAdd:
@@ -275,10 +297,7 @@ Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
     const bool eight_bits = context_.eight_bits(*part.matrix);
     if (eight_bits && !quantised) {
       quantised = true;
-      const ValueView& x = view(op.inputs[0]);
-      DOPPLER_TRY(
-          add(quantise_kernel(x, ceil_div(x.width, kUnitValues), program_.x8_, program_.xs_, variant.wide),
-              per(op.inputs[0]), out));
+      DOPPLER_TRY(leave_blocks(op.inputs[0], variant, out));
     }
     for (const Shard& shard : part.matrix->shards) {
       DOPPLER_TRY(product(op, part, shard, variant, out));
@@ -388,17 +407,33 @@ Status BatchBuilder::tiled(const Variant& variant, const PlacedMatrix& part, con
   made.rows_each = shape.tile_tokens;
   made.z = shape.splits;
   out.push_back(std::move(made));
-  if (!split || variant.parts) return {};
-  const ShaderValues values = {
+  return split && !variant.parts ? sum_parts(op, part, shard, shape.splits, split_stride, out) : Status{};
+}
+
+// What a product in splits has left in parts_, so many floats apart.
+Status BatchBuilder::sum_parts(const Op& op, const PlacedMatrix& part, const Shard& shard,
+                               std::uint32_t splits, std::uint64_t split_stride, Dispatches& out) {
+  const ValueView& y = view(op.outputs[0]);
+  ShaderValues values = {
       {"THREADS", kElementThreads}, {"ROWS", shard.rows},
-      {"SPLITS", shape.splits},     {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
-      {"BIAS", part.bias ? 1 : 0},  {"OUT_STRIDE", y.stride},
-      {"OUT_OFFSET", offset}};
+      {"SPLITS", splits},           {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
+      {"OUT_STRIDE", y.stride},     {"OUT_OFFSET", y.offset + part.first_row + shard.first_row}};
   std::vector<Bound> buffers = {{"parts", program_.parts_}, {"out", y.buffer}};
-  if (part.bias) buffers.push_back(bias);
-  DOPPLER_ASSIGN(Dispatch sum, make("gemm_sum.wgsl", values, buffers, groups_for(shard.rows), rows_of));
+  bind_bias(part, shard, values, buffers);
+  DOPPLER_ASSIGN(Dispatch sum,
+                 make("gemm_sum.wgsl", values, buffers, groups_for(shard.rows), per(op.outputs[0])));
   out.push_back(std::move(sum));
   return {};
+}
+
+// The same of so many rows, where the norm behind the product was to add them.
+Status BatchBuilder::sum_left_parts(std::size_t product, std::uint32_t rows, Dispatches& out) {
+  const std::optional<GemmShape> shape = parts_of(product, rows);
+  if (!shape) return {};
+  const Op& op = op_at(product);
+  const PlacedMatrix& part = program_.placed_[product][0];
+  const Shard& shard = part.matrix->shards[0];
+  return sum_parts(op, part, shard, shape->splits, rows_of_part(rows, op.outputs[0]) * shard.rows, out);
 }
 
 // The activations in 8 bits that a product reads.

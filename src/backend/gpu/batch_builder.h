@@ -59,10 +59,13 @@ class BatchBuilder {
   std::vector<bool> values_read_in_form(const std::function<bool(ValueId)>& can_leave,
                                         const std::function<bool(const GpuMatrix&)>& can_take) const;
   void find_wide();
+  Status grouped(const BatchGroup& group, const Variant& variant, Dispatches& out);
   Status single(const Variant& variant, Dispatches& out);
   Status embed(const Op& op, Dispatches& out);
   Status recurrent(const Op& op, Dispatches& out);
+  Status append(const Op& attention, Dispatches& out);
   Status matmul(const Variant& variant, Dispatches& out);
+  Status leave_blocks(ValueId id, const Variant& variant, Dispatches& out);
   void bind_blocks(const Variant& variant, std::vector<Bound>& buffers) const;
   Status gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, const Variant& variant,
               Dispatches& out);
@@ -73,6 +76,9 @@ class BatchBuilder {
   // A product in tiles, and the sum of its parts where k is split; `call` lacks what both kinds have.
   Status tiled(const Variant& variant, const PlacedMatrix& part, const Shard& shard, const GemmShape& shape,
                KernelCall call, Dispatches& out);
+  Status sum_parts(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t splits,
+                   std::uint64_t split_stride, Dispatches& out);
+  Status sum_left_parts(std::size_t product, std::uint32_t rows, Dispatches& out);
 
   // batch_few.cpp
   Status find_apart();
@@ -107,6 +113,7 @@ class BatchBuilder {
 
   // batch_halves.cpp
   Status prepare_halves();
+  Status leave_halves(ValueId id, Dispatches& out);
   Status matmul_halves(const Variant& variant, Dispatches& out);
   Status gemm_half(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t rows,
                    Dispatches& out);

@@ -205,8 +205,8 @@ Status BatchBuilder::find_apart() {
   return {};
 }
 
-bool BatchProgram::attends_apart(const Plan& plan) const {
-  if (apart_refused_) return false;
+bool BatchProgram::agrees_in_company(const Plan& plan) const {
+  if (refused_) return false;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     if (plan.ops[i].kind == OpKind::kAttention && !attentions_.contains(i)) return false;
   }
@@ -254,7 +254,7 @@ Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
   Status apart = attend_in_splits(variant, out);
   if (apart || apart.error().code != ErrorCode::kUnsupported) return apart;
   // A driver may compute it wrongly: then op by op, with the blocks that the product behind reads.
-  program_.apart_refused_ = true;
+  program_.refused_ = true;
   out.resize(before);
   for (std::size_t i = program_.attentions_.at(variant.op).first; i <= variant.op; ++i) {
     DOPPLER_ASSIGN(Dispatches some, make(Variant{.op = i}));

@@ -46,21 +46,23 @@ void BatchBuilder::add_halves(ShaderValues& values, std::vector<Bound>& buffers)
   buffers.push_back({"x16", program_.x16_});
 }
 
+Status BatchBuilder::leave_halves(ValueId id, Dispatches& out) {
+  const ValueView& x = view(id);
+  const std::uint32_t units = ceil_div(x.width, kUnitValues);
+  ShaderValues values = {
+      {"THREADS", kElementThreads}, {"WIDTH", x.width}, {"UNITS_K", units}, {"GATED", 0}, {"EMIT", 0}};
+  add_view(values, "A", x);
+  std::vector<Bound> buffers = {x.bound("a")};
+  add_halves(values, buffers);
+  DOPPLER_ASSIGN(Dispatch made, make("batch_halves.wgsl", values, buffers,
+                                     groups_for(std::uint64_t{units} * kUnitValues / 4), per(id)));
+  out.push_back(std::move(made));
+  return {};
+}
+
 Status BatchBuilder::matmul_halves(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
-  const ValueView& x = view(op.inputs[0]);
-  if (!program_.has_halves_[variant.op]) {
-    const std::uint32_t units = ceil_div(x.width, kUnitValues);
-    ShaderValues values = {
-        {"THREADS", kElementThreads}, {"WIDTH", x.width}, {"UNITS_K", units}, {"GATED", 0}, {"EMIT", 0}};
-    add_view(values, "A", x);
-    std::vector<Bound> buffers = {x.bound("a")};
-    add_halves(values, buffers);
-    DOPPLER_ASSIGN(Dispatch made,
-                   make("batch_halves.wgsl", values, buffers,
-                        groups_for(std::uint64_t{units} * kUnitValues / 4), per(op.inputs[0])));
-    out.push_back(std::move(made));
-  }
+  if (!program_.has_halves_[variant.op]) DOPPLER_TRY(leave_halves(op.inputs[0], out));
   for (const PlacedMatrix& part : program_.placed_[variant.op]) {
     for (const Shard& shard : part.matrix->shards) DOPPLER_TRY(gemm_half(op, part, shard, variant.rows, out));
   }
@@ -101,16 +103,7 @@ Status BatchBuilder::gemm_half(const Op& op, const PlacedMatrix& part, const Sha
   made.rows_each = shape->tile_tokens;
   made.z = shape->splits;
   out.push_back(std::move(made));
-  if (!split) return {};
-  values = {{"THREADS", kElementThreads}, {"ROWS", shard.rows},
-            {"SPLITS", shape->splits},    {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
-            {"OUT_STRIDE", y.stride},     {"OUT_OFFSET", offset}};
-  buffers = {{"parts", program_.parts_}, {"out", y.buffer}};
-  bind_bias(part, shard, values, buffers);
-  DOPPLER_ASSIGN(Dispatch sum,
-                 make("gemm_sum.wgsl", values, buffers, groups_for(shard.rows), per(op.outputs[0])));
-  out.push_back(std::move(sum));
-  return {};
+  return split ? sum_parts(op, part, shard, shape->splits, split_stride, out) : Status{};
 }
 
 }  // namespace doppler::gpu

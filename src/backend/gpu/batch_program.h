@@ -92,8 +92,8 @@ class BatchProgram {
   bool multiplies_halves() const { return halves_; }
   // Whether 8-bit blocks of prompts may share scales.
   bool has_wide_reads() const { return wide_; }
-  // Whether every attention takes tokens as if each were alone.
-  bool attends_apart(const Plan& plan) const;
+  // Whether the newest tokens of several sequences are computed as each alone would be.
+  bool agrees_in_company(const Plan& plan) const;
   std::size_t first_wanted_op() const { return first_wanted_op_; }
   std::uint32_t wanted_rows() const { return wanted_rows_; }
 
@@ -134,7 +134,7 @@ class BatchProgram {
   std::vector<std::vector<PlacedMatrix>> placed_;  // by op, of products
   std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
   std::vector<bool> leaves_blocks_;  // by op: a prompt's attention in parts, which leaves its values in x8_
-  bool apart_refused_ = false;       // an attention of those tokens is computed wrongly, and so op by op
+  bool refused_ = false;             // a kernel of several ops is computed wrongly, and so op by op
   // By op: a part of an attention that takes the newest tokens of several sequences in splits.
   std::vector<bool> can_be_apart_;
   std::map<std::size_t, OpGroup>

@@ -112,8 +112,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return rows;
   }
   std::size_t rows_that_agree() const override {
-    const bool alike = runner_ && runner_->program().declined().empty() && batch_->attends_apart(plan()) &&
-                       has_pass(plan(), kPassBatchGemm);
+    const bool alike = runner_ && runner_->program().declined().empty() &&
+                       batch_->agrees_in_company(plan()) && has_pass(plan(), kPassBatchGemm);
     return alike ? std::min({kMostInLine, batch_->wanted_rows(), context_.layout.tokens}) : 1;
   }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
