@@ -18,11 +18,13 @@ struct TapEvent {
   // [rows, heads, width / heads], row-major, exactly the stage's shape; where the tap asked for some columns
   // only, a backend may show those alone: [rows, shown()], beginning at first_column.
   std::span<const float> data;
-  std::size_t rows = 0;  // tokens of the step, or only those that want logits
+  std::size_t rows = 0;  // tokens of the step, or only those that want logits (row_tokens.h)
   std::size_t width = 0;
   std::size_t heads = 1;
   const StepInput* input = nullptr;
   std::size_t first_column = 0;
+  // Where the rows of the tokens that want logits are shown in portions: those of them before this event's.
+  std::size_t first_row = 0;
   std::size_t shown() const { return rows == 0 ? 0 : data.size() / rows; }  // columns of a row
 };
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "backend/backend.h"
+#include "backend/row_tokens.h"
 #include "base/checked.h"
 #include "base/statistics.h"
 #include "base/text.h"
@@ -164,7 +165,7 @@ void LookTap::on_stage(const TapEvent& event) {
                      .dims = whole ? std::vector<std::uint32_t>() : request.dims,
                      .values = {},
                      .statistics = {}};
-  const std::vector<std::size_t>& rows = row_tokens_.of(event);
+  const std::vector<std::size_t> rows = row_tokens(event);
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const std::int64_t position = event.input->positions[rows[row]];
     if (!tokens_.empty() && !tokens_.contains(position)) continue;

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "backend/row_tokens.h"
 #include "backend/tap_list.h"
 #include "base/result.h"
 #include "doppler/look.h"
@@ -60,7 +59,6 @@ class LookTap final : public Tap {
   const Looked& looked_;
   const std::set<std::int64_t> tokens_;
   const OnValues on_values_;
-  RowTokens row_tokens_;
 };
 
 // Joins the steps of a run: one StageValues for each stage and layer.

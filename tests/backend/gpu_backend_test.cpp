@@ -1,8 +1,10 @@
 // The gpu backend runs whole models: every stage of every dense fixture against the reference backend and
 // transformers, in any pieces and any company, on any device, always with the same bits.
 #include <cmath>
+#include <numeric>
 
 #include "backend/kv_cache.h"
+#include "backend/row_tokens.h"
 #include "gpu_harness.h"
 #include "gpu_models.h"
 #include "harness.h"
@@ -285,6 +287,17 @@ INSTANTIATE_TEST_SUITE_P(More, GpuQuantised,
                                            "gemma3_k288.Q4_K_M"),
                          named_by_param);
 
+// The tokens of a stage's rows, as a tap is shown them.
+struct TokensOf final : Tap {
+  bool wants(Stage stage, int) const override { return stage == Stage::kFinalNorm; }
+  void on_stage(const TapEvent& event) override {
+    ++events;
+    for (const std::size_t token : row_tokens(event)) tokens.push_back(static_cast<std::int32_t>(token));
+  }
+  std::size_t events = 0;
+  std::vector<std::int32_t> tokens;
+};
+
 // The logits of 64 tokens fit at a time with so large a vocabulary; the rows of the others come after them.
 TEST(GpuLogits, OfMoreTokensThanFitAtATimeComeInPortions) {
   DOPPLER_NEEDS_ADAPTER();
@@ -300,7 +313,13 @@ TEST(GpuLogits, OfMoreTokensThanFitAtATimeComeInPortions) {
   options.context = options.max_step_tokens.emplace(80);
   ASSERT_OK_AND_ASSIGN(const auto gpu, make_backend("gpu", spec, weights, options));
   ASSERT_OK_AND_ASSIGN(const auto cpu, make_backend("cpu", spec, weights, options));
-  EXPECT_LT(relative_error(run_in_pieces(*gpu, ids, {kTokens}), run_in_pieces(*cpu, ids, {kTokens})), 2e-4);
+  TokensOf tap;
+  EXPECT_LT(relative_error(run_in_pieces(*gpu, ids, {kTokens}, &tap), run_in_pieces(*cpu, ids, {kTokens})),
+            2e-4);
+  std::vector<std::int32_t> all(kTokens);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(tap.tokens, all);
+  EXPECT_EQ(tap.events, 2u);
 }
 
 class GpuBackendLimits : public ::testing::Test {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "backend/reference/reference_backend.h"
+#include "backend/row_tokens.h"
 #include "base/json.h"
 #include "diagnosis/compare/allowance.h"
 #include "diagnosis/compare/recording.h"
@@ -218,17 +219,14 @@ TEST(ProbeText, WhatMakesNoSenseIsRefused) {
 TEST(RowTokens, FollowPortionsOfWantedRows) {
   StepInput input;
   for (int i = 0; i < 6; ++i) input.add(i, static_cast<std::uint64_t>(i), 0, i % 2 == 1);
-  RowTokens rows;
-  const auto of = [&](Stage stage, std::size_t count) {
-    return rows.of({.stage = stage, .rows = count, .width = 1, .input = &input});
+  const auto of = [&](Stage stage, std::size_t first, std::size_t count) {
+    return row_tokens({.stage = stage, .rows = count, .width = 1, .input = &input, .first_row = first});
   };
   using Tokens = std::vector<std::size_t>;
-  EXPECT_EQ(of(Stage::kLayerOut, 6), (Tokens{0, 1, 2, 3, 4, 5}));
-  for (int step = 0; step < 2; ++step) {
-    EXPECT_EQ(of(Stage::kFinalNorm, 2), (Tokens{1, 3}));
-    EXPECT_EQ(of(Stage::kLogits, 3), (Tokens{1, 3, 5}));
-    EXPECT_EQ(of(Stage::kFinalNorm, 1), (Tokens{5}));
-  }
+  EXPECT_EQ(of(Stage::kLayerOut, 0, 6), (Tokens{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(of(Stage::kFinalNorm, 0, 2), (Tokens{1, 3}));
+  EXPECT_EQ(of(Stage::kFinalNorm, 2, 1), (Tokens{5}));
+  EXPECT_EQ(of(Stage::kLogits, 0, 3), (Tokens{1, 3, 5}));
 }
 
 struct Seen final : Tap {

@@ -116,6 +116,7 @@ class InPortions final : public ForwardingBackend {
       const std::size_t most = only_wanted_rows(event.stage) ? kRows : event.rows;
       for (std::size_t first = 0; first < event.rows; first += most) {
         TapEvent portion = event;
+        portion.first_row = first;
         portion.rows = std::min(most, event.rows - first);
         portion.data = event.data.subspan(first * event.width, portion.rows * event.width);
         to_->on_stage(portion);

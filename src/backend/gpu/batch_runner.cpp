@@ -215,10 +215,17 @@ Status BatchRunner::make_room(std::uint64_t floats) {
 
 Status BatchRunner::report(ValueId id, std::size_t wanted) {
   const Value& v = plan().values[id];
-  const std::size_t rows = v.rows == Rows::kAll ? input_->size() : wanted;
+  const bool all = v.rows == Rows::kAll;
+  const TapEvent rows_of = {.rows = all ? input_->size() : wanted,
+                            .width = v.width,
+                            .heads = v.heads,
+                            .input = input_,
+                            .first_row = all ? 0 : first_wanted_};
   const auto send = [&](Stage stage, int layer) -> Status {
-    DOPPLER_TRY(make_room(std::uint64_t{rows} * v.width));
-    return taps_.copy(*recorder_, program_->value(id), {stage, layer, {}, rows, v.width, v.heads, input_});
+    DOPPLER_TRY(make_room(std::uint64_t{rows_of.rows} * v.width));
+    TapEvent event = rows_of;
+    event.stage = stage, event.layer = layer;
+    return taps_.copy(*recorder_, program_->value(id), event);
   };
   Status status;
   for_each_name(plan(), v, [&](Stage stage, int layer) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/row_tokens.h"
 #include "base/text.h"
 #include "diagnosis/compare/compare_states.h"
 #include "diagnosis/compare/stage_rows.h"
@@ -81,7 +82,7 @@ Status StageComparer::prepare() {
 
 void StageComparer::on_stage(const TapEvent& event) {
   const Target& target = targets_.at({event.stage, event.layer});
-  const std::vector<std::size_t>& tokens = row_tokens_.of(event);
+  const std::vector<std::size_t> tokens = row_tokens(event);
   for (std::size_t row = 0; row < tokens.size(); ++row) {
     if (event.input->slots[tokens[row]] != 0) continue;  // the companion's
     const auto position = static_cast<std::size_t>(event.input->positions[tokens[row]]);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/row_tokens.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/logits_agreement.h"
 
@@ -67,7 +66,6 @@ class StageComparer final : public Tap {
   std::map<std::pair<Stage, int>, Target> targets_;
   std::vector<StageComparison> stages_, missing_;
   std::vector<float> row_;
-  RowTokens row_tokens_;
   LogitsMeter logits_;
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "backend/row_tokens.h"
 #include "base/text.h"
 #include "plan/residual.h"
 
@@ -167,7 +168,7 @@ std::vector<TensorView> CapturedRows::views() const {
 
 void CapturedRows::on_stage(const TapEvent& event) {
   Kept& kept = stages_[stage_key(event.stage, event.layer)];
-  const std::vector<std::size_t>& tokens = row_tokens_.of(event);
+  const std::vector<std::size_t> tokens = row_tokens(event);
   for (std::size_t row = 0; row < tokens.size(); ++row) {
     if (event.input->slots[tokens[row]] != 0) continue;
     if (event.stage == Stage::kEmbedOut) ids_.push_back(event.input->ids[tokens[row]]);

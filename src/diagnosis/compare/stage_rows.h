@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/row_tokens.h"
 #include "diagnosis/compare/recording.h"
 #include "plan/plan.h"
 
@@ -78,7 +77,6 @@ class CapturedRows final : public StageRows, public Tap {
     TensorView view;
   };
   std::vector<std::int32_t> ids_;
-  RowTokens row_tokens_;
   std::map<std::string, Kept, std::less<>> stages_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/row_tokens.h"
 #include "backend/tap_list.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/recording.h"
@@ -53,7 +54,7 @@ class DecodeComparer final : public Tap {
   bool wants(Stage stage, int layer) const override { return index_.contains({stage, layer}); }
   void on_stage(const TapEvent& event) override {
     const std::size_t record = index_.at({event.stage, event.layer});
-    const std::vector<std::size_t>& tokens = row_tokens_.of(event);
+    const std::vector<std::size_t> tokens = row_tokens(event);
     for (std::size_t row = 0; row < tokens.size(); ++row) {
       const std::int64_t token = event.input->positions[tokens[row]];
       const auto then = decoded_.kept(record, token);
@@ -72,7 +73,6 @@ class DecodeComparer final : public Tap {
   const StageRecorder& decoded_;
   const std::int64_t prompt_tokens_;
   const double tolerance_;
-  RowTokens row_tokens_;
   std::map<std::pair<Stage, int>, std::size_t> index_;
   std::map<std::int64_t, std::pair<std::string, double>> first_;
 };

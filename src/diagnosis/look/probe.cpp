@@ -8,6 +8,7 @@
 #include <map>
 
 #include "backend/backend.h"
+#include "backend/row_tokens.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "plan/residual.h"
@@ -169,7 +170,6 @@ Result<ProbeTap> ProbeTap::create(std::vector<Probe> probes, const Plan& plan, s
 
 Status ProbeTap::begin(std::size_t prompt_tokens, bool all_logits) {
   prompt_tokens_ = prompt_tokens;
-  row_tokens_ = {};
   seen_ = -1;
   const auto length = static_cast<std::int64_t>(prompt_tokens);
   const auto end = static_cast<std::int64_t>(context_) - 1;
@@ -261,7 +261,7 @@ void ProbeTap::fire(Watch& watch, const TapEvent& event, std::size_t row, std::i
 }
 
 void ProbeTap::on_stage(const TapEvent& event) {
-  const std::vector<std::size_t>& tokens = row_tokens_.of(event);
+  const std::vector<std::size_t> tokens = row_tokens(event);
   std::int64_t furthest = -1;
   for (std::size_t row = 0; row < tokens.size(); ++row) {
     if (event.input->slots[tokens[row]] != 0) continue;

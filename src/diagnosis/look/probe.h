@@ -15,7 +15,6 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/row_tokens.h"
 #include "backend/tap.h"
 #include "base/json_fwd.h"
 #include "base/log.h"
@@ -113,7 +112,6 @@ class ProbeTap final : public Tap {
   std::vector<Watch> watches_;
   std::vector<std::vector<bool>> wanted_;  // [stage][layer]
   OnHit on_hit_;
-  RowTokens row_tokens_;
   std::size_t prompt_tokens_ = 0;
   std::uint64_t context_ = 0;
   std::int64_t seen_ = -1;  // the furthest token that any stage has shown

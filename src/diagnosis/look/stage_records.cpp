@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/row_tokens.h"
+
 namespace doppler::diagnosis {
 
 StageRecorder::StageRecorder(std::size_t prompt_tokens, std::uint64_t keep_floats)
@@ -23,7 +25,7 @@ StageRecord& StageRecorder::record_of(const TapEvent& event) {
 void StageRecorder::on_stage(const TapEvent& event) {
   StageRecord& record = record_of(event);
   const auto index = static_cast<std::size_t>(&record - records_.data());
-  const std::vector<std::size_t>& tokens = row_tokens_.of(event);
+  const std::vector<std::size_t> tokens = row_tokens(event);
   for (std::size_t row = 0; row < tokens.size(); ++row) {
     if (event.input->slots[tokens[row]] != 0) continue;
     const std::int64_t token = event.input->positions[tokens[row]];

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/row_tokens.h"
 #include "base/statistics.h"
 
 namespace doppler::diagnosis {
@@ -48,7 +47,6 @@ class StageRecorder final : public Tap {
   StageRecord& record_of(const TapEvent& event);
   const std::int64_t prompt_tokens_;
   std::uint64_t room_;
-  RowTokens row_tokens_;
   std::vector<StageRecord> records_;
   std::map<std::pair<Stage, int>, std::size_t> index_;
   std::map<std::pair<std::size_t, std::int64_t>, std::vector<float>> kept_;
