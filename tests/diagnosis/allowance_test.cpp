@@ -335,6 +335,31 @@ TEST(Allowance, PartsOfAnAttentionAreRoundedOnceMore) {
   EXPECT_GT(bound_with({.half_products = true, .kv = KvType::kF16, .half_parts = true}), with_parts);
 }
 
+// A sink takes a share and gives nothing: where all values are alike, an error of a score moves the output
+// all the same.
+TEST(Allowance, SinksLetScoresMoveWhatIsAlike) {
+  OpSetup setup{.kind = OpKind::kAttention,
+                .params = AttentionParams{.heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1},
+                .width = 1,
+                .ids = {0, 0},
+                .positions = {0, 1}};
+  // The key is a half away from any in f16, so that the score is off by as much.
+  for (const std::vector<float>& data :
+       {std::vector<float>{1, 1}, std::vector<float>{1 + 0x1p-11f, 1 + 0x1p-11f}, std::vector<float>{1, 1}})
+    setup.inputs.push_back({.width = 1, .data = data});
+  reference::Threads threads(1);
+  const auto bound = [&] {
+    const auto bounds = allowance(setup, {.kv = KvType::kF16}, threads);
+    EXPECT_TRUE(bounds.has_value());
+    return bounds ? (*bounds)[0] : 0.0f;
+  };
+  const float without = bound();
+  setup.weights.emplace_back();
+  setup.set_weight({1}, {1});
+  // As large as the token's own score: half of the output, which an error of 2^-11 moves by a quarter of it.
+  EXPECT_GT(bound(), without + 0x1p-13f);
+}
+
 TEST(Allowance, HeadersSayHowARunComputed) {
   for (const Arithmetic& arithmetic :
        {Arithmetic{}, Arithmetic{.eight_bit_products = true, .kv = KvType::kF16},

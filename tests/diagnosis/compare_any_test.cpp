@@ -96,11 +96,41 @@ TEST(Blame, AWrongOpWithoutAName) {
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(first->layer, 0);
   EXPECT_EQ(first->disagreement(), Disagreement::kExecution) << first->key;
-  EXPECT_GT(first->nameless, 0u);
+  EXPECT_GT(first->execution->unrecorded, 0u);
   const std::vector<std::string> verdict = verdict_of(*comparison);
   EXPECT_TRUE(std::ranges::any_of(verdict, [](const std::string& sentence) {
-    return sentence.contains("before it that have no name)");
+    return sentence.contains("(or the one before it, which is not recorded)");
   })) << verdict.front();
+}
+
+// Between two stages that are recorded, what is not is computed anew: a wrong op there is told at the next
+// one.
+TEST(Blame, AWrongDescriptionThatIsNotRecorded) {
+  Patient patient("gemma3");
+  const TensorStore all = patient.recording.tensors;  // keeps the file that the views point into
+  patient.recording.tensors = {};
+  for (const auto& [name, tensor] : all.tensors()) {
+    if (!name.starts_with("layers.2.k_") && !name.starts_with("layers.2.qkv") && name != "layers.2.v_proj")
+      ASSERT_OK(patient.recording.tensors.add(tensor));
+  }
+  const auto healthy = patient.compare();
+  ASSERT_OK(healthy);
+  EXPECT_TRUE(healthy->agrees()) << healthy->first_divergence()->key;
+  for (const StageComparison& c : healthy->stages) EXPECT_TRUE(c.explained) << c.key << " " << c.untold;
+  patient.site().change_plan([](Plan& plan) {
+    for (Op& op : plan.ops) {
+      if (op.layer == 2 && plan.values[op.outputs[0]].stage == Stage::kKNorm)
+        std::get<NormParams>(op.params).weight_offset = 0;
+    }
+  });
+  const auto comparison = patient.compare();
+  ASSERT_OK(comparison);
+  const StageComparison* first = comparison->first_divergence();
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(first->key, "layers.2.attn_out");
+  EXPECT_EQ(first->disagreement(), Disagreement::kDescription);
+  EXPECT_EQ(first->description->unrecorded, 4u);  // k_proj, k_norm, k_rope, v_proj
+  EXPECT_EQ(first->execution->unrecorded, 0u);
 }
 
 // Each op within its rounding: that the sum of all exceeds a tolerance is no fault, unless somebody asks.

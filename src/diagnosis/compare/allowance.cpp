@@ -148,7 +148,7 @@ class Bounds {
         rope();
         break;
       case OpKind::kAttention:
-        attention();
+        DOPPLER_TRY(attention());
         break;
       case OpKind::kAdd:
         // The sum's rounding; a term that a fused kernel adds before it rounds it; and that rounding itself.
@@ -216,12 +216,14 @@ class Bounds {
  private:
   void set(std::size_t i, double bound) { out_[i] = static_cast<float>(bound + kSmallest); }
 
-  // The difference of this op's weights from those of the judged run, as a share.
+  // The difference of a weight's values from those of the judged run, as a share of their root mean square.
+  double stored_error(const TensorView& weight) const {
+    return arithmetic_.other_weights ? std::hypot(storage_error(weight.dtype), arithmetic_.other_error) : 0;
+  }
+  // The same with what products round of them and of the activations: a half has eleven bits.
   double weight_error() const {
-    // A half has eleven bits: so much of a weight, and of the activation that it is multiplied with.
     const double half = arithmetic_.half_products ? 0x1p-11 * std::numbers::sqrt2 : 0;
-    if (!arithmetic_.other_weights) return half;
-    return std::hypot(half, storage_error(s_.weights[0].dtype), arithmetic_.other_error);
+    return std::hypot(half, stored_error(s_.weights[0]));
   }
 
   template <typename Function>
@@ -261,7 +263,9 @@ class Bounds {
               std::pow(static_cast<double>(p.transposed ? matrix[i * cols + o] : matrix[o * cols + i]), 2);
         for (std::size_t t = 0; t < s_.tokens(); ++t) {
           const auto part = row(s_.inputs[0], t).subspan(x == takes ? 0 : h * (x / p.heads), takes);
-          set(t * s_.width + h * to + o, sum_rounding(takes) * std::sqrt(squares) * norm(part));
+          // An error of that share in each weight, independent of each other.
+          const double format = kDeviations * stored_error(s_.weights[0]) / std::sqrt(takes);
+          set(t * s_.width + h * to + o, (sum_rounding(takes) + format) * std::sqrt(squares) * norm(part));
         }
       }
     }
@@ -306,16 +310,21 @@ class Bounds {
   Status embed() {
     const double scale = std::abs(std::get<EmbedParams>(s_.params).scale);
     std::vector<float> row(s_.width), place(s_.width);
+    const auto moved = [&](const TensorView& table, std::span<const float> values, double error) {
+      return (is_quantised(table.dtype) ? 2 * kEps * largest_magnitude(values) : 0) +
+             kDeviations * error * norm(values) / std::sqrt(static_cast<double>(s_.width));
+    };
     for (std::size_t t = 0; t < s_.tokens(); ++t) {
       DOPPLER_TRY(decode_f32(s_.weights[0], row_of(s_.ids[t]) * s_.width, row));
-      if (s_.weights.size() > 1)
+      double decoding = scale * moved(s_.weights[0], row, weight_error());
+      if (s_.weights.size() > 1) {
         DOPPLER_TRY(decode_f32(s_.weights[1], static_cast<std::uint64_t>(s_.positions[t]) * s_.width, place));
-      const double decoding =
-          (is_quantised(s_.weights[0].dtype) ? 2 * kEps * largest_magnitude(row) : 0) +
-          kDeviations * weight_error() * norm(row) / std::sqrt(static_cast<double>(s_.width));
+        decoding += moved(s_.weights[1], place, stored_error(s_.weights[1]));
+      }
       for (std::size_t i = 0; i < s_.width; ++i) {
-        set(t * s_.width + i, scale * (kFew * kEps * std::abs(static_cast<double>(row[i])) + decoding) +
-                                  kFew * kEps * std::abs(static_cast<double>(place[i])));
+        const double size =
+            scale * std::abs(static_cast<double>(row[i])) + std::abs(static_cast<double>(place[i]));
+        set(t * s_.width + i, kFew * kEps * size + decoding);
       }
     }
     return {};
@@ -609,13 +618,15 @@ class Bounds {
   // What parts of the positions add to an output whose terms have that sum of sizes.
   double parts_error(double size) const { return arithmetic_.half_parts ? half_error(size) : 0; }
 
-  void attention() {
+  Status attention() {
     const auto& a = std::get<AttentionParams>(s_.params);
+    DOPPLER_ASSIGN(sinks_, first_weight());
     threads_.run(s_.tokens() * a.heads, 1, out_.size() * s_.tokens(),
                  [&](std::size_t begin, std::size_t end) {
                    for (std::size_t i = begin; i < end; ++i)
                      attend(a, i / a.heads, static_cast<std::uint32_t>(i % a.heads));
                  });
+    return {};
   }
 
   bool sees(const AttentionParams& a, std::size_t t, std::size_t p) const {
@@ -638,7 +649,7 @@ class Bounds {
       std::size_t position;
     };
     std::vector<Seen> seen;
-    double largest = -HUGE_VAL;
+    double largest = sinks_.empty() ? -HUGE_VAL : sinks_[h];
     for (std::size_t p = 0; p < s_.inputs[1].data.size() / s_.inputs[1].width; ++p) {
       if (!sees(a, t, p)) continue;
       const std::span<const float> k = head(s_.inputs[1], p, kv_head);
@@ -660,7 +671,7 @@ class Bounds {
       seen.push_back({score, error, p});
       largest = std::max(largest, score);
     }
-    double total = 0, worst = 0;
+    double total = sinks_.empty() ? 0 : std::exp(sinks_[h] - largest), worst = 0;
     for (Seen& one : seen) {
       one.error += kEps * (kFew + 4 * std::abs(one.score - largest));  // rounding of exp and its argument
       one.score = std::exp(one.score - largest);
@@ -696,6 +707,7 @@ class Bounds {
   const Arithmetic& arithmetic_;
   reference::Threads& threads_;
   std::vector<float> out_;
+  std::vector<float> sinks_;  // of an attention: one for each head, whose value is 0; or none
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ struct OpError {
   std::vector<float> token_errors;             // like `error`, of each token
   std::vector<WrongValue> worst;               // the values of greatest excess; `expected` is the oracle's
   std::optional<std::size_t> first_bad_token;  // first with an excess above 1
+  std::size_t unrecorded = 0;  // ops before it that are judged with it, since nobody recorded their results
   bool agrees() const { return !first_bad_token; }
 };
 
@@ -66,7 +67,6 @@ struct StageComparison {
   std::optional<OpError> description;  // the recording's output against the oracle's on its inputs
   std::optional<double> inherited;     // the oracle on both inputs, difference as a share of `largest`
   std::string untold;
-  std::size_t nameless = 0;  // ops before this one that are judged with it, since their results are no stages
 
   // The whole difference is within the tolerance, and no op is wrong by itself.
   bool agrees() const { return disagreement() == Disagreement::kNone; }

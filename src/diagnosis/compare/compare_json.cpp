@@ -48,6 +48,7 @@ Json op_json(const std::optional<OpError>& op, bool of_description) {
           {"index", op->index},
           {"first_bad_token", optional_index(op->first_bad_token)},
           {"agrees", op->agrees()},
+          {"unrecorded", op->unrecorded},
           {"token_errors", errors_json(op->token_errors)},
           {"worst", worst_json(op->worst, of_description)}};
 }
@@ -73,8 +74,7 @@ Json stage_json(const StageComparison& c) {
           {"execution", op_json(c.execution, false)},
           {"description", op_json(c.description, true)},
           {"inherited", c.inherited ? finite(*c.inherited) : Json(nullptr)},
-          {"untold", c.untold},
-          {"nameless", c.nameless}};
+          {"untold", c.untold}};
 }
 
 Json logits_json(const std::optional<LogitsAgreement>& logits) {

@@ -1,13 +1,15 @@
 #include "diagnosis/compare/filled_rows.h"
 
+#include <algorithm>
+
 namespace doppler::diagnosis {
 
 Status FilledRows::fill(const Plan& plan, const Weights& weights, Filling filling, std::size_t threads) {
   OpExperiment experiment(plan, weights, *this, threads);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const ValueId id = plan.ops[i].outputs[0];
-    if (filling == Filling::kNameless && plan.values[id].stage != Stage::kNone) continue;
     if (!experiment.missing(i).empty()) continue;
+    if (filling == Filling::kWithinLayer && reads_filled_layers(experiment, i)) continue;
     if (const auto at = locate(plan, id)) {
       // Known by another name: of a stage that was computed here, too?
       if (filled_.contains(at->tensor->name)) ops_.insert(i);
@@ -23,6 +25,16 @@ Status FilledRows::fill(const Plan& plan, const Weights& weights, Filling fillin
     ops_.insert(i);
   }
   return {};
+}
+
+// Whether the op reads a stage of another layer that was computed here.
+bool FilledRows::reads_filled_layers(const OpExperiment& experiment, std::size_t op) const {
+  const Plan& plan = experiment.plan();
+  return std::ranges::any_of(experiment.inputs(op), [&](ValueId id) {
+    const Value& value = plan.values[id];
+    return value.stage != Stage::kNone && value.layer != plan.ops[op].layer &&
+           filled_.contains(value_name(plan, id));
+  });
 }
 
 const TensorView* FilledRows::find(const std::string& key) const {

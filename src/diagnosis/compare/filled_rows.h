@@ -11,8 +11,8 @@
 namespace doppler::diagnosis {
 
 enum class Filling : std::uint8_t {
-  kMissing,   // whatever is not recorded
-  kNameless,  // values that are no stage, which nobody records
+  kMissing,      // whatever is not recorded
+  kWithinLayer,  // the same, but for what would need a stage of another layer that is not recorded
 };
 
 class FilledRows final : public StageRows {
@@ -29,6 +29,7 @@ class FilledRows final : public StageRows {
   const TensorView* find(const std::string& key) const override;
 
  private:
+  bool reads_filled_layers(const OpExperiment& experiment, std::size_t op) const;
   struct Kept {
     std::vector<float> data;
     TensorView view;

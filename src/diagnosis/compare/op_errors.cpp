@@ -34,7 +34,7 @@ class Judge {
   // Before anything else.
   Status prepare(std::size_t threads) {
     for (Side* side : {&found_, &expected_})
-      DOPPLER_TRY(side->rows.fill(side->ops.plan(), side->ops.weights(), Filling::kNameless, threads));
+      DOPPLER_TRY(side->rows.fill(side->ops.plan(), side->ops.weights(), Filling::kWithinLayer, threads));
     return {};
   }
 
@@ -55,7 +55,7 @@ class Judge {
     OpExperiment ops;
     Arithmetic arithmetic;
     // Of the op at hand; nothing where it lacks an input.
-    std::optional<OpChain> chain;  // with the ops before it whose values are no stages
+    std::optional<OpChain> chain;  // with the ops before it whose results are not recorded
     std::optional<std::vector<float>> oracle, allowed, values;
   };
 
@@ -121,7 +121,9 @@ class Judge {
     const std::size_t width = plan.values[plan.ops[op].outputs[0]].width;
     const auto judge_side = [&](const Side& side, std::optional<OpError>& error) {
       if (!side.oracle || !side.values) return;
-      merge(error, judge_values(*side.oracle, *side.values, *side.allowed, width, c.largest), column);
+      OpError found = judge_values(*side.oracle, *side.values, *side.allowed, width, c.largest);
+      found.unrecorded = side.chain->ops().size() - 1;
+      merge(error, std::move(found), column);
     };
     judge_side(found_, c.execution);
     judge_side(expected_, c.description);
@@ -136,7 +138,6 @@ class Judge {
       c.inherited = most;
     }
     for (const Side* side : {&found_, &expected_}) {
-      if (side->chain) c.nameless = std::max(c.nameless, side->chain->ops().size() - 1);
       const std::vector<std::string> names = side->ops.missing(op);
       if (names.empty() || !c.untold.empty()) continue;
       c.untold = fmt::format("{} {} {}, so that this op cannot be judged by itself",
@@ -156,6 +157,7 @@ class Judge {
     for (std::size_t t = 0; t < whole->token_errors.size(); ++t)
       whole->token_errors[t] = std::max(whole->token_errors[t], part.token_errors[t]);
     whole->error = std::max(whole->error, part.error);
+    whole->unrecorded = std::max(whole->unrecorded, part.unrecorded);
     if (part.first_bad_token) {
       whole->first_bad_token = std::min(whole->first_bad_token.value_or(SIZE_MAX), *part.first_bad_token);
     }

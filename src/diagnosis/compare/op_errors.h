@@ -21,9 +21,9 @@ OpError judge_values(std::span<const float> oracle, std::span<const float> found
 // model of a billion parameters, which fit into the memory of a machine that holds the model.
 bool can_keep(const Plan& plan, std::size_t tokens);
 
-// Fills execution, description, inherited, untold, nameless and explained of every stage; an op that reads
-// values which are no stages is judged with the ops that compute these. `plan` is an unfused one.
-// Errors: those of decoding weights.
+// Fills execution, description, inherited, untold and explained of every stage; an op that reads what nobody
+// recorded (values that are no stages, above all) is judged with the ops of its layer that compute it. `plan`
+// is an unfused one. Errors: those of decoding weights.
 Status judge_ops(std::vector<StageComparison>& stages, const Plan& plan, const Weights& weights,
                  const RunRows& found, const RunRows& expected, std::size_t threads);
 

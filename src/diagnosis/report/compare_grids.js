@@ -74,9 +74,9 @@ function opLines(stage) {
   const says = (op) => (op.excess === 0 ? "exactly right" : op.agrees ? `right (${times(op.excess)} of what rounding explains)` :
     `wrong, ${times(op.excess ?? Infinity)} what rounding explains, worst at token ${op.token}`);
   const lines = [];
-  const op = stage.nameless ? `The op with the ${stage.nameless} before it that have no name` : "The op alone";
-  if (stage.execution) lines.push(`${op}, on what this run gave it: ${says(stage.execution)}.`);
-  if (stage.description) lines.push(`${op}, on what the recording gave it: ${says(stage.description)}.`);
+  const judged = (op) => (op.unrecorded ? `The op with the ${op.unrecorded} before it that are not recorded` : "The op alone");
+  if (stage.execution) lines.push(`${judged(stage.execution)}, on what this run gave it: ${says(stage.execution)}.`);
+  if (stage.description) lines.push(`${judged(stage.description)}, on what the recording gave it: ${says(stage.description)}.`);
   if (stage.inherited !== undefined) lines.push(`Inherited from what it reads: ${error(stage.inherited)}.`);
   if (stage.explained) lines.push("Every op up to here is right by itself: this is rounding that has added up, no fault.");
   if (stage.untold) lines.push(stage.untold);

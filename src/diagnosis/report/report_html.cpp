@@ -32,11 +32,13 @@ std::string_view short_name(const StageComparison& c) {
 
 Json op_json(const std::optional<OpError>& op) {
   if (!op) return nullptr;
-  return {{"error", number(op->error)},
-          {"allowed", number(op->allowed)},
-          {"excess", number(op->excess)},
-          {"token", op->token},
-          {"agrees", op->agrees()}};
+  Json json = {{"error", number(op->error)},
+               {"allowed", number(op->allowed)},
+               {"excess", number(op->excess)},
+               {"token", op->token},
+               {"agrees", op->agrees()}};
+  if (op->unrecorded > 0) json["unrecorded"] = op->unrecorded;
+  return json;
 }
 
 // One code for each bin of tokens: the worst of them.
@@ -69,7 +71,6 @@ Json stage_json(const StageComparison& c, std::size_t bin) {
   if (c.description) json["description"] = op_json(c.description);
   if (c.inherited) json["inherited"] = number(*c.inherited);
   if (!c.untold.empty()) json["untold"] = c.untold;
-  if (c.nameless > 0) json["nameless"] = c.nameless;
   if (c.explained) json["explained"] = true;
   return json;
 }

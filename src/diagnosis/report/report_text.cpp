@@ -52,9 +52,12 @@ std::string against_rounding(double excess) {
 }
 
 // The op, and that others are judged with it.
-std::string judged_place(const StageComparison& c) {
-  if (c.nameless == 0) return describe_place(c);
-  return fmt::format("{} (or one of the {} before it that have no name)", describe_place(c), c.nameless);
+std::string judged_place(const StageComparison& c, const OpError& op) {
+  if (op.unrecorded == 0) return describe_place(c);
+  if (op.unrecorded == 1)
+    return fmt::format("{} (or the one before it, which is not recorded)", describe_place(c));
+  return fmt::format("{} (or one of the {} before it that are not recorded)", describe_place(c),
+                     op.unrecorded);
 }
 
 std::string first_sentence(const StageComparison& c) {
@@ -66,13 +69,14 @@ std::string first_sentence(const StageComparison& c) {
     return fmt::format(
         "The first op that goes wrong is {}{}: fed what it really read, plain loops compute something else. "
         "{}",
-        judged_place(c), from_token(c, c.execution->first_bad_token), against_rounding(c.execution->excess));
+        judged_place(c, *c.execution), from_token(c, c.execution->first_bad_token),
+        against_rounding(c.execution->excess));
   }
   if (why == Disagreement::kDescription) {
     return fmt::format(
         "The first op that differs is {}{}: from the recording's own inputs, this model's description and "
         "weights lead elsewhere. {}",
-        judged_place(c), from_token(c, c.description->first_bad_token),
+        judged_place(c, *c.description), from_token(c, c.description->first_bad_token),
         against_rounding(c.description->excess));
   }
   std::string sentence = fmt::format("The first stage that differs is {}{}: {}", place,
