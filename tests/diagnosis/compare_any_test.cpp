@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/compare/compare_recordings.h"
+#include "diagnosis/compare/compare_states.h"
 #include "diagnosis/compare/logits_agreement.h"
 #include "diagnosis/patient.h"
 #include "diagnosis/report/report_text.h"
@@ -20,6 +21,16 @@ const StageComparison& stage_of(const Comparison& comparison, const std::string&
   }
   ADD_FAILURE() << "no stage " << key;
   return comparison.stages.front();
+}
+
+// Layer 2 norms its keys otherwise than the model does.
+void change_norm_of_keys(Patient& patient) {
+  patient.site().change_plan([](Plan& plan) {
+    for (Op& op : plan.ops) {
+      if (op.layer == 2 && plan.values[op.outputs[0]].stage == Stage::kKNorm)
+        std::get<NormParams>(op.params).weight_offset = 0;
+    }
+  });
 }
 
 // A wrong op of the backend: its own error, told apart from what it passes on.
@@ -51,12 +62,7 @@ TEST(Blame, AWrongOpOfTheBackend) {
 // A wrong description: the backend does what it is told, but the recording's own values say otherwise.
 TEST(Blame, AWrongDescription) {
   Patient patient("gemma3");
-  patient.site().change_plan([](Plan& plan) {
-    for (Op& op : plan.ops) {
-      if (op.layer == 2 && plan.values[op.outputs[0]].stage == Stage::kKNorm)
-        std::get<NormParams>(op.params).weight_offset = 0;
-    }
-  });
+  change_norm_of_keys(patient);
   const auto comparison = patient.compare();
   ASSERT_OK(comparison);
   const StageComparison* first = comparison->first_divergence();
@@ -117,12 +123,7 @@ TEST(Blame, AWrongDescriptionThatIsNotRecorded) {
   ASSERT_OK(healthy);
   EXPECT_TRUE(healthy->agrees()) << healthy->first_divergence()->key;
   for (const StageComparison& c : healthy->stages) EXPECT_TRUE(c.explained) << c.key << " " << c.untold;
-  patient.site().change_plan([](Plan& plan) {
-    for (Op& op : plan.ops) {
-      if (op.layer == 2 && plan.values[op.outputs[0]].stage == Stage::kKNorm)
-        std::get<NormParams>(op.params).weight_offset = 0;
-    }
-  });
+  change_norm_of_keys(patient);
   const auto comparison = patient.compare();
   ASSERT_OK(comparison);
   const StageComparison* first = comparison->first_divergence();
@@ -131,6 +132,26 @@ TEST(Blame, AWrongDescriptionThatIsNotRecorded) {
   EXPECT_EQ(first->disagreement(), Disagreement::kDescription);
   EXPECT_EQ(first->description->unrecorded, 4u);  // k_proj, k_norm, k_rope, v_proj
   EXPECT_EQ(first->execution->unrecorded, 0u);
+}
+
+// A state has no op that could be judged: where those of its layer are right, it may be twice as far off as
+// the worst of their stages.
+TEST(Blame, AStateMayBeAsFarOffAsItsLayersRightOps) {
+  const Patient patient("mamba2");
+  ASSERT_OK_AND_ASSIGN(const auto backend, patient.backend());
+  ASSERT_OK(feed(*backend, 0, patient.recording.prompt_ids, 0, true, nullptr));
+  const auto agrees_with = [&](bool explained, double error) {
+    std::vector<StageComparison> stages;
+    for (int layer = 0; layer < static_cast<int>(patient.spec.layers.size()); ++layer)
+      stages.push_back({.key = "layer_out", .layer = layer, .error = error, .explained = explained});
+    EXPECT_TRUE(compare_states(*backend, patient.recording, 0, stages).has_value());
+    EXPECT_GT(stages.size(), patient.spec.layers.size()) << "no state is recorded";
+    return std::ranges::none_of(stages,
+                                [](const StageComparison& c) { return c.first_bad_token.has_value(); });
+  };
+  EXPECT_FALSE(agrees_with(false, 1e-3));
+  EXPECT_FALSE(agrees_with(true, 0));
+  EXPECT_TRUE(agrees_with(true, 1e-3));
 }
 
 // Each op within its rounding: that the sum of all exceeds a tolerance is no fault, unless somebody asks.

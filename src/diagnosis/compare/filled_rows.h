@@ -24,6 +24,7 @@ class FilledRows final : public StageRows {
               std::size_t threads = 0);
   // Whether the op's output was computed here.
   bool filled(std::size_t op) const { return ops_.contains(op); }
+  const std::set<std::size_t>& filled() const { return ops_; }
 
   std::span<const std::int32_t> ids() const override { return rows_.ids(); }
   const TensorView* find(const std::string& key) const override;

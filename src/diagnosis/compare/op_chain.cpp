@@ -102,9 +102,9 @@ Result<std::vector<float>> allowance_of(const OpSetup& setup, std::span<const fl
 OpChain::OpChain(OpExperiment& experiment, const FilledRows& rows, std::size_t op)
     : experiment_(experiment), tokens_(experiment.rows().ids().size()) {
   const Plan& plan = experiment.plan();
-  std::map<ValueId, std::size_t> producers;
-  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    for (const ValueId id : plan.ops[i].outputs) producers[id] = i;
+  std::map<ValueId, std::size_t> filled_by;
+  for (const std::size_t i : rows.filled()) {
+    for (const ValueId id : plan.ops[i].outputs) filled_by[id] = i;
   }
   std::set<std::size_t> seen = {op};
   std::vector<std::size_t> open = {op};
@@ -112,8 +112,8 @@ OpChain::OpChain(OpExperiment& experiment, const FilledRows& rows, std::size_t o
     const std::size_t at = open.back();
     open.pop_back();
     for (const ValueId id : experiment.inputs(at)) {
-      const std::size_t from = producers.at(id);
-      if (rows.filled(from) && seen.insert(from).second) open.push_back(from);
+      const auto from = filled_by.find(id);
+      if (from != filled_by.end() && seen.insert(from->second).second) open.push_back(from->second);
     }
   }
   ops_.assign(seen.begin(), seen.end());

@@ -386,10 +386,6 @@ Result<std::vector<float>> run_setup(const OpSetup& setup, reference::Threads& t
 }
 
 std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
-  if (stage == Stage::kAttnInput && !plan_.has_streams) {
-    if (layer < 0) return std::nullopt;
-    return layer == 0 ? find(Stage::kEmbedOut, -1) : find(Stage::kLayerOut, layer - 1);
-  }
   for (std::size_t op = 0; op < plan_.ops.size(); ++op) {
     bool found = false;
     for_each_name(plan_, output(op), [&](Stage name, int at) { found |= name == stage && at == layer; });
