@@ -3,6 +3,7 @@
 #include "backend/gpu/decode_grouping.h"
 #include "backend/gpu/tune.h"
 
+#include <atomic>
 #include <set>
 
 #include "backend/gpu/decode_program.h"
@@ -104,6 +105,25 @@ TEST_F(Tune, ForgetsTheCandidatesOfAHeadWithMoreWorkgroups) {
     ASSERT_OK_AND_ASSIGN(const std::uint32_t chosen, chosen_after(id));
     EXPECT_EQ(chosen, expected) << "after token " << id;
   }
+}
+
+// A first load waits for a driver once: shapes that are measured compile with the program.
+TEST_F(Tune, CompilesWhatItMeasuresWithTheProgram) {
+  constexpr std::size_t kShapes = 2;
+  std::atomic<int> compiled = 0;
+  gpu::shader_watcher() = [&](std::string_view, const ShaderValues&) { ++compiled; };
+  const auto ahead = [&](const DecodeProgram& made) { return tune_ahead(*context_, made, kShapes); };
+  auto program = DecodeProgram::create(*context_, {}, nullptr, ahead);
+  const int with_program = compiled.exchange(0);
+  constexpr double kSeconds = 0;  // the first kind of product only
+  const Result<std::vector<TuneRow>> measured =
+      program ? tune(*context_, *program, kSeconds, kShapes) : std::unexpected(program.error());
+  gpu::shader_watcher() = nullptr;
+  ASSERT_OK(program);
+  ASSERT_OK(measured);
+  EXPECT_GT(with_program, 0);
+  EXPECT_GT(measured->size(), 1u);
+  EXPECT_EQ(compiled, 0);
 }
 
 // Models of floats, 8-bit blocks and experts; with sums by shuffles, and through workgroup memory.

@@ -53,7 +53,7 @@ Status ReadBandwidth::fill(const Buffer& data) {
 
 Result<double> ReadBandwidth::measure() {
   DOPPLER_ASSIGN(const double seconds,
-                 time_on_device(*device_, 1, [&](Recorder& r) { r.dispatch(read_, {groups(), 1, 1}); }));
+                 time_on_device(*device_, 1, [&](Recorder& r) { r.dispatch(dispatch()); }));
   return static_cast<double>(bytes_) / seconds;
 }
 

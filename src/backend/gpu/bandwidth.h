@@ -3,6 +3,7 @@
 
 #include "backend/gpu/device.h"
 #include "backend/gpu/kernel.h"
+#include "backend/gpu/recorder.h"
 
 namespace doppler::gpu {
 
@@ -15,6 +16,8 @@ class ReadBandwidth {
   // Reads all of it several times: bytes per second.
   Result<double> measure();
   std::uint64_t bytes() const { return bytes_; }
+  // Reads all of it once.
+  FixedDispatch dispatch() const { return {read_, {groups(), 1, 1}}; }
 
  private:
   explicit ReadBandwidth(Device& device) : device_(&device) {}

@@ -31,11 +31,14 @@ Looks looks_of(const Plan& plan, const Tap& tap) {
   return looks;
 }
 
-Result<DecodeProgram> DecodeProgram::create(Context& context, const Looks& looks, const DecodeProgram* like) {
+Result<DecodeProgram> DecodeProgram::create(Context& context, const Looks& looks, const DecodeProgram* like,
+                                            const Ahead& ahead) {
   DecodeProgram program;
   context.kernels.defer();
   const Status built = build_decode_program(context, program, looks, like);
-  DOPPLER_ASSIGN(const bool passed, context.kernels.finish(context.pool));
+  KernelCache::Others others;
+  if (built && ahead) others = ahead(program);
+  DOPPLER_ASSIGN(const bool passed, context.kernels.finish(context.pool, others));
   DOPPLER_TRY(built);
   if (passed) return program;
   // Whatever replaces a kernel that is refused is found one by one.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -78,8 +79,10 @@ class DecodeProgram {
   // Any plan whose ops have kernels. `looks`: these stages are stored, too, by the same kernels with the same
   // arithmetic, and gathered into taps(); `like`, which may be null, is the program without them. Errors:
   // kUnsupported, naming the limit, where the device cannot run an op, or cannot bind what `looks` asks for.
+  // `ahead` is shown the program before its kernels are compiled, and says what is compiled with them.
+  using Ahead = std::function<KernelCache::Others(const DecodeProgram& program)>;
   static Result<DecodeProgram> create(Context& context, const Looks& looks = {},
-                                      const DecodeProgram* like = nullptr);
+                                      const DecodeProgram* like = nullptr, const Ahead& ahead = {});
   // The ring for the stages of `looks`; null where it was empty.
   const TapRing* taps() const { return taps_ ? &*taps_ : nullptr; }
 

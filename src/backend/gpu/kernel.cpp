@@ -342,55 +342,65 @@ Status KernelCache::compile_all(std::span<Compiled> kernels, ThreadPool& pool, c
   return device_.check();
 }
 
+Status KernelCache::add_missing(std::span<const KernelSource> sources, Missing& missing) const {
+  std::set<std::string> keys(missing.names.begin(), missing.names.end());
+  for (const KernelSource& source : sources) {
+    std::string key = key_of(source.file, source.values);
+    if (kernels_.contains(key) || unchecked_.contains(key) || refused_.contains(key)) continue;
+    if (!keys.insert(key).second) continue;
+    auto kernel = Kernel::declare(device_, source.file, source.values);
+    if (!kernel && kernel.error().code == ErrorCode::kUnsupported) continue;  // told to who asks for it
+    if (!kernel) return std::unexpected(std::move(kernel).error());
+    missing.kernels.push_back({std::move(*kernel), source});
+    missing.names.push_back(std::move(key));
+  }
+  return {};
+}
+
+Status KernelCache::add_expected(Missing& missing) {
+  const Sources expected = std::exchange(expected_, {});
+  if (!expected) return {};
+  DOPPLER_ASSIGN(const std::vector<KernelSource> soon, expected());
+  return add_missing(soon, missing);
+}
+
 Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& pool, Use use,
                             const Beside& beside) {
-  std::vector<Compiled> missing;
-  std::vector<std::string> names;
-  std::set<std::string> keys;
-  const auto add = [&](std::span<const KernelSource> added) -> Status {
-    for (const KernelSource& source : added) {
-      std::string key = key_of(source.file, source.values);
-      if (kernels_.contains(key) || unchecked_.contains(key) || refused_.contains(key)) continue;
-      if (!keys.insert(key).second) continue;
-      auto kernel = Kernel::declare(device_, source.file, source.values);
-      if (!kernel && kernel.error().code == ErrorCode::kUnsupported) continue;  // told to who asks for it
-      if (!kernel) return std::unexpected(std::move(kernel).error());
-      missing.push_back({std::move(*kernel), source});
-      names.push_back(std::move(key));
-    }
-    return {};
-  };
-  DOPPLER_TRY(add(sources));
-  const std::size_t own = missing.size();
-  if (const Sources expected = std::exchange(expected_, {})) {
-    DOPPLER_ASSIGN(const std::vector<KernelSource> soon, expected());
-    DOPPLER_TRY(add(soon));
-  }
-  DOPPLER_TRY(compile_all(missing, pool, beside));
-  for (std::size_t i = 0; i < missing.size(); ++i) unchecked_.emplace(std::move(names[i]), missing[i].kernel);
-  const std::span<Compiled> checked = std::span(missing).subspan(use == Use::kMeasure ? own : 0);
+  Missing missing;
+  DOPPLER_TRY(add_missing(sources, missing));
+  const std::size_t own = missing.kernels.size();
+  DOPPLER_TRY(add_expected(missing));
+  DOPPLER_TRY(compile_all(missing.kernels, pool, beside));
+  for (std::size_t i = 0; i < missing.kernels.size(); ++i)
+    unchecked_.emplace(std::move(missing.names[i]), missing.kernels[i].kernel);
+  const std::span<Compiled> checked = std::span(missing.kernels).subspan(use == Use::kMeasure ? own : 0);
   if (checked.empty() || !check_ahead_) return {};
   const Stopwatch checking(device_.loading.checking);
   return check_ahead_(checked, pool);
 }
 
-Result<bool> KernelCache::finish(ThreadPool& pool) {
-  std::vector<Compiled> kernels;
-  std::vector<std::string> names;
+Result<bool> KernelCache::finish(ThreadPool& pool, const Others& others) {
+  Missing missing;
   for (auto& [key, compiled] : *deferred_) {
-    names.push_back(key);
-    kernels.push_back(std::move(compiled));
+    missing.names.push_back(key);
+    missing.kernels.push_back(std::move(compiled));
   }
   deferred_.reset();
-  DOPPLER_TRY(compile_all(kernels, pool));
+  const std::size_t own = missing.kernels.size();
+  if (!others.measured.empty()) DOPPLER_TRY(add_expected(missing));
+  const std::size_t checked = missing.kernels.size();
+  DOPPLER_TRY(add_missing(others.measured, missing));
+  DOPPLER_TRY(compile_all(missing.kernels, pool, others.beside));
   if (check_ahead_) {
     const Stopwatch checking(device_.loading.checking);
-    DOPPLER_TRY(check_ahead_(kernels, pool));
+    DOPPLER_TRY(check_ahead_(std::span(missing.kernels).first(checked), pool));
   }
   bool passed = true;
-  for (std::size_t i = 0; i < kernels.size(); ++i) {
-    passed = passed && kernels[i].passed;
-    (kernels[i].passed ? kernels_ : unchecked_).emplace(std::move(names[i]), std::move(kernels[i].kernel));
+  for (std::size_t i = 0; i < missing.kernels.size(); ++i) {
+    Compiled& compiled = missing.kernels[i];
+    const bool runs = i < own && compiled.passed;
+    if (i < own) passed = passed && runs;
+    (runs ? kernels_ : unchecked_).emplace(std::move(missing.names[i]), std::move(compiled.kernel));
   }
   return passed;
 }

@@ -112,15 +112,21 @@ class KernelCache {
   using Beside = std::function<void()>;
   Status prepare(std::span<const KernelSource> sources, ThreadPool& pool, Use use = Use::kRun,
                  const Beside& beside = {});
-  // Kernels that are to run soon: the next prepare() asks for them, compiles them with its own and checks
-  // them like kRun. Replaces those of the call before; an empty function takes them back.
+  // Kernels that are to run soon: the next prepare(), or finish() with others, asks for them, compiles them
+  // with its own and checks them like kRun. Replaces those of the call before; an empty function takes them
+  // back.
   using Sources = std::function<Result<std::vector<KernelSource>>()>;
   void expect(Sources sources) { expected_ = std::move(sources); }
   // From defer() to finish() get() only declares what is not there yet, so that a program's kernels are
   // compiled and checked together, on all threads, when all of it is known. finish() says whether all passed:
   // where not, what was bound to them is to be made anew.
   void defer() { deferred_.emplace(); }
-  Result<bool> finish(ThreadPool& pool);
+  // What finish() compiles besides, to be measured, and what is done meanwhile, as prepare() has it.
+  struct Others {
+    std::vector<KernelSource> measured;
+    Beside beside;
+  };
+  Result<bool> finish(ThreadPool& pool, const Others& others = {});
   std::size_t size() const { return kernels_.size(); }
   // Every kernel passes through here when it is first asked for: a self-check may replace a wrong one.
   using Check = std::function<Result<std::shared_ptr<const Kernel>>(
@@ -139,6 +145,14 @@ class KernelCache {
   }
 
  private:
+  // Kernels that are to be compiled, and their keys.
+  struct Missing {
+    std::vector<Compiled> kernels;
+    std::vector<std::string> names;
+  };
+  // Declares those that are not there yet, but for those that this device cannot have.
+  Status add_missing(std::span<const KernelSource> sources, Missing& missing) const;
+  Status add_expected(Missing& missing);
   Status compile_all(std::span<Compiled> kernels, ThreadPool& pool, const Beside& beside = {});
 
   Device& device_;

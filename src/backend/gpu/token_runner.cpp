@@ -20,13 +20,14 @@ bool measures(const Context& context) {
   return context.options.gpu_setup.tune && !context.device->adapter().software();
 }
 
+// Shapes measured for each kind of kernel; each takes the driver some tens of milliseconds. Of 33 products of
+// five models the best of three is within 1 % of the best of six for 30, and within 3 % for all; with four a
+// token is up to 0.5 % faster, and a first load up to 0.25 s longer (H100).
+constexpr std::size_t kCandidates = 3;
+
 // How single tokens are fastest, where that is not known of this adapter.
 Status measure_shapes(Context& context, DecodeProgram& program) {
   constexpr double kSeconds = 1.2;  // of measuring, at the first load on an adapter
-  // For each kind of kernel; each takes the driver some tens of milliseconds. Of 33 products of five models
-  // the best of three is within 1 % of the best of six for 30, and within 3 % for all; with four a token is
-  // up to 0.5 % faster, and a first load up to 0.25 s longer (H100).
-  constexpr std::size_t kCandidates = 3;
   if (!program.is_tuned(context)) DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
   return choose_grouping(context, program);
 }
@@ -43,7 +44,12 @@ std::vector<ShapeChoice> TokenRunner::choices(const Context& context) {
 Result<TokenRunner> TokenRunner::create(Context& context, ShapeChoice choice) {
   context.shape_rank = choice.rank;
   if (choice.measured) load_tuned(context);
-  DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context));
+  // What is to be measured is compiled with the program, while the device wakes.
+  const auto ahead = [&](const DecodeProgram& made) {
+    if (!choice.measured || made.is_tuned(context)) return KernelCache::Others{};
+    return tune_ahead(context, made, kCandidates);
+  };
+  DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context, {}, nullptr, ahead));
   const Device::LoadSeconds before = context.device->loading;
   Device::LoadSeconds& loading = context.device->loading;
   {

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <utility>
 
+#include "backend/gpu/bandwidth.h"
 #include "backend/gpu/timing.h"
 
 namespace doppler::gpu {
@@ -152,6 +155,32 @@ Status prepare_awake(Context& context, std::span<const KernelSource> sources,
   return woken;
 }
 
+// Every shape that tune() measures.
+static std::vector<KernelSource> candidate_sources(const Context& context, const DecodeProgram& program,
+                                                   std::size_t most) {
+  std::vector<KernelSource> sources;
+  for (const GemvSite& site : program.sites()) {
+    for (const TunedShape& candidate : candidates_of(*context.device, site, most))
+      sources.push_back(DecodeProgram::source_of(site, candidate.shape, candidate.head_groups));
+  }
+  return sources;
+}
+
+KernelCache::Others tune_ahead(Context& context, const DecodeProgram& program, std::size_t most_candidates) {
+  constexpr std::uint64_t kBytes = 4 << 20;  // read again and again
+  // None of the program's kernels is there yet, so the device gets work of its own. Where it cannot have
+  // that, it is woken before it is measured, and what is wrong with it shows where it is used.
+  const auto waking = [&context, tried = false, work = std::optional<FixedDispatch>()]() mutable {
+    if (work) (void)stay_awake(context, {&*work, 1});
+    if (std::exchange(tried, true)) return;
+    const auto reading = ReadBandwidth::create(*context.device, kBytes);
+    if (!reading) return;
+    work = reading->dispatch();
+    (void)wake(context, {&*work, 1});
+  };
+  return {.measured = candidate_sources(context, program, most_candidates), .beside = waking};
+}
+
 Result<std::vector<double>> time_awake(Context& context, std::span<const std::vector<FixedDispatch>> lists,
                                        double seconds) {
   DOPPLER_TRY(wake(context, lists.front()));
@@ -243,14 +272,7 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
   for (std::size_t i = 0; i < program.sites().size(); ++i) same[program.sites()[i].key()].push_back(i);
   // Everything is compiled before anything is measured, so that the GPU's clock, which rises meanwhile, does
   // not fall in between.
-  std::vector<KernelSource> sources;
-  for (const auto& [key, indices] : same) {
-    for (const std::size_t i : indices) {
-      for (const TunedShape& candidate : candidates_of(*context.device, program.sites()[i], most_candidates))
-        sources.push_back(
-            DecodeProgram::source_of(program.sites()[i], candidate.shape, candidate.head_groups));
-    }
-  }
+  const std::vector<KernelSource> sources = candidate_sources(context, program, most_candidates);
   DOPPLER_TRY(prepare_awake(context, sources, program.body()));
   double measuring = 0;  // seconds; of the budget all kinds need a share
   std::vector<MeasuredKind> measured;

@@ -28,6 +28,9 @@ Status wake(Context& context, std::span<const FixedDispatch> work);
 Status prepare_awake(Context& context, std::span<const KernelSource> sources,
                      std::span<const FixedDispatch> work);
 
+// What tune() would compile, and what wakes the device meanwhile: for DecodeProgram::create().
+KernelCache::Others tune_ahead(Context& context, const DecodeProgram& program, std::size_t most_candidates);
+
 // time_in_turns() of a device that is awake, and stays so.
 Result<std::vector<double>> time_awake(Context& context, std::span<const std::vector<FixedDispatch>> lists,
                                        double seconds);
