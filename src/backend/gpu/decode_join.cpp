@@ -170,6 +170,44 @@ std::vector<Joint> in_shapes_of(const Joint& shaped, std::span<const Pair> pairs
   return joints;
 }
 
+// --- products beside one another
+
+using Joints = std::map<std::string, std::vector<Joint>>;  // by what Context::tuned knows them as
+
+std::string beside_key(const DecodeProgram& program, const Joint& joint) {
+  return program.key_of(*joint.beside) + (joint.pair ? ", pair" : "");
+}
+
+// What is in one dispatch with a product already, or the product by itself, if need be with more rows, so
+// that the one beside it has its own in few workgroups.
+Joint before(const Limits& limits, const DecodeProgram& program, std::span<const Joint> joints,
+             std::size_t product) {
+  const auto found = std::ranges::find(joints, product, &Joint::product);
+  if (found != joints.end()) return *found;
+  Joint joint{.product = product};
+  joint.second = with_rows(limits, program.sites()[product].shape, kFewest);
+  return joint;
+}
+
+// Products with the ones beside them. Of more than two formats two are together.
+Joints with_besides(const Limits& limits, const DecodeProgram& program, std::span<const Joint> joints) {
+  Joints found;
+  std::set<std::size_t> taken;
+  for (const Beside& beside : program.besides()) {
+    if (!are_apart(program, beside) || taken.contains(beside.product)) continue;
+    Joint joint = before(limits, program, joints, beside.product);
+    const std::vector<GemvShape> shapes = first_shapes(program.sites()[beside.other], joint.second.threads());
+    if (shapes.empty()) continue;
+    joint.beside = beside;
+    joint.third = shapes.front();
+    taken.insert(beside.other);
+    found[beside_key(program, joint)].push_back(joint);
+  }
+  return found;
+}
+
+// --- which pairs are faster as one dispatch
+
 // One dispatch each, as if a token had no others.
 Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProgram& program,
                                               std::span<const Joint> joints) {
@@ -242,6 +280,19 @@ void add_sources(const Limits& limits, const DecodeProgram& program, const Famil
   }
 }
 
+// Those of join_besides() where pairs of the family are joined in one of their shapes.
+void add_besides(const Limits& limits, const DecodeProgram& program, const Family& family,
+                 std::vector<KernelSource>& sources) {
+  for (const auto& [key, pairs] : family) {
+    for (const Joint& each : joints_to_measure(limits, program, pairs[0])) {
+      for (auto& [name, together] : with_besides(limits, program, in_shapes_of(each, pairs))) {
+        std::erase_if(together, [](const Joint& joint) { return !joint.pair; });
+        if (!together.empty()) add_sources(program, together, sources);
+      }
+    }
+  }
+}
+
 // Measures all of them, and keeps in Context::tuned whether they are joined, and in which shapes.
 Result<std::vector<TuneRow>> choose(Context& context, const DecodeProgram& program, const Family& family) {
   const Limits& limits = context.device->limits();
@@ -301,11 +352,18 @@ Result<std::vector<Joint>> join_pairs(Context& context, const DecodeProgram& pro
   std::erase_if(families, [&](const auto& each) {
     return each.second.empty() || (!measures && !std::ranges::all_of(each.second, is_known));
   });
-  std::vector<KernelSource> sources;
+  const Limits& limits = context.device->limits();
+  std::vector<KernelSource> sources, besides;
   for (const auto& [second, family] : families) {
     if (std::ranges::all_of(family, is_known)) continue;
-    add_sources(context.device->limits(), program, family, sources);
+    add_sources(limits, program, family, sources);
+    add_besides(limits, program, family, besides);
   }
+  // What is measured beside the pairs that will be joined is compiled with them, although few of it will be
+  // needed, where most threads would else wait for the longest kernel: it takes as long again by itself.
+  std::set<ShaderValues> kernels;
+  for (const KernelSource& source : sources) kernels.insert(source.values);
+  if (kernels.size() <= context.pool.used()) std::ranges::move(besides, std::back_inserter(sources));
   if (!sources.empty()) DOPPLER_TRY(prepare_awake(context, sources, program.body()));
   std::vector<Joint> taken;
   for (const auto& [second, family] : families) {
@@ -332,41 +390,7 @@ Result<std::vector<Joint>> join_pairs(Context& context, const DecodeProgram& pro
   return taken;
 }
 
-// --- products beside one another
-
-using Joints = std::map<std::string, std::vector<Joint>>;  // by what Context::tuned knows them as
-
-std::string beside_key(const DecodeProgram& program, const Joint& joint) {
-  return program.key_of(*joint.beside) + (joint.pair ? ", pair" : "");
-}
-
-// What is in one dispatch with a product already, or the product by itself, if need be with more rows, so
-// that the one beside it has its own in few workgroups.
-Joint before(const Limits& limits, const DecodeProgram& program, std::span<const Joint> joints,
-             std::size_t product) {
-  const auto found = std::ranges::find(joints, product, &Joint::product);
-  if (found != joints.end()) return *found;
-  Joint joint{.product = product};
-  joint.second = with_rows(limits, program.sites()[product].shape, kFewest);
-  return joint;
-}
-
-// Products with the ones beside them. Of more than two formats two are together.
-Joints with_besides(const Limits& limits, const DecodeProgram& program, std::span<const Joint> joints) {
-  Joints found;
-  std::set<std::size_t> taken;
-  for (const Beside& beside : program.besides()) {
-    if (!are_apart(program, beside) || taken.contains(beside.product)) continue;
-    Joint joint = before(limits, program, joints, beside.product);
-    const std::vector<GemvShape> shapes = first_shapes(program.sites()[beside.other], joint.second.threads());
-    if (shapes.empty()) continue;
-    joint.beside = beside;
-    joint.third = shapes.front();
-    taken.insert(beside.other);
-    found[beside_key(program, joint)].push_back(joint);
-  }
-  return found;
-}
+// --- which products are faster beside one another
 
 // Measures whether products beside one another are faster in one dispatch, where what is before them is in
 // one or is not, and keeps it in Context::tuned by that key.
