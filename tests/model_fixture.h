@@ -135,6 +135,13 @@ inline Json tiny_config(const std::string& family) {
   return config;
 }
 
+// Of all families, for suites with a test of each.
+inline std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const FamilyRule* rule : all_families()) names.emplace_back(rule->name);
+  return names;
+}
+
 inline const FamilyRule& rule_of(const std::string& family) {
   for (const FamilyRule* rule : all_families()) {
     if (rule->name == family) return *rule;

@@ -39,13 +39,7 @@ TEST_P(EveryFamily, RunsAlikeOnTheHostBackends) {
   }
 }
 
-std::vector<std::string> names_of_families() {
-  std::vector<std::string> names;
-  for (const FamilyRule* rule : all_families()) names.emplace_back(rule->name);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, EveryFamily, ::testing::ValuesIn(names_of_families()),
+INSTANTIATE_TEST_SUITE_P(All, EveryFamily, ::testing::ValuesIn(doppler::testing::family_names()),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

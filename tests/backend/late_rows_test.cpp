@@ -68,11 +68,7 @@ TEST_P(LateRowsOfFamilies, AreTheSameBitsOnTheCpu) {
   EXPECT_EQ(tap.rows, kPromptTokens + 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LateRowsOfFamilies, ::testing::ValuesIn([] {
-                           std::vector<std::string> names;
-                           for (const FamilyRule* rule : all_families()) names.emplace_back(rule->name);
-                           return names;
-                         }()),
+INSTANTIATE_TEST_SUITE_P(All, LateRowsOfFamilies, ::testing::ValuesIn(doppler::testing::family_names()),
                          [](const auto& family) { return family.param; });
 
 #if DOPPLER_GPU

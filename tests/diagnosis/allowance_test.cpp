@@ -99,13 +99,7 @@ TEST_P(AllowanceOf, EveryOpOfTheFamily) {
   }
 }
 
-std::vector<std::string> names_of_all_families() {
-  std::vector<std::string> names;
-  for (const FamilyRule* rule : all_families()) names.emplace_back(rule->name);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, AllowanceOf, ::testing::ValuesIn(names_of_all_families()),
+INSTANTIATE_TEST_SUITE_P(All, AllowanceOf, ::testing::ValuesIn(doppler::testing::family_names()),
                          [](const auto& test) { return test.param; });
 
 // Eight-bit activations and half-precision caches beside the oracle's floats.
