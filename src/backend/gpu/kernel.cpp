@@ -342,34 +342,46 @@ Status KernelCache::compile_all(std::span<Compiled> kernels, ThreadPool& pool, c
   return device_.check();
 }
 
-Status KernelCache::add_missing(std::span<const KernelSource> sources, Missing& missing) const {
+Status KernelCache::add_missing(std::span<const KernelSource> sources, ThreadPool& pool,
+                                Missing& missing) const {
   std::set<std::string> keys(missing.names.begin(), missing.names.end());
+  std::vector<const KernelSource*> news;
+  std::vector<std::string> names;
   for (const KernelSource& source : sources) {
     std::string key = key_of(source.file, source.values);
     if (kernels_.contains(key) || unchecked_.contains(key) || refused_.contains(key)) continue;
     if (!keys.insert(key).second) continue;
-    auto kernel = Kernel::declare(device_, source.file, source.values);
-    if (!kernel && kernel.error().code == ErrorCode::kUnsupported) continue;  // told to who asks for it
-    if (!kernel) return std::unexpected(std::move(kernel).error());
-    missing.kernels.push_back({std::move(*kernel), source});
-    missing.names.push_back(std::move(key));
+    news.push_back(&source);
+    names.push_back(std::move(key));
+  }
+  std::vector<Result<std::shared_ptr<Kernel>>> declared(news.size());
+  pool.parallel_for(news.size(), 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i)
+      declared[i] = Kernel::declare(device_, news[i]->file, news[i]->values);
+  });
+  for (std::size_t i = 0; i < news.size(); ++i) {
+    // What the device cannot have is told to who asks for it.
+    if (!declared[i] && declared[i].error().code == ErrorCode::kUnsupported) continue;
+    if (!declared[i]) return std::unexpected(std::move(declared[i]).error());
+    missing.kernels.push_back({std::move(*declared[i]), *news[i]});
+    missing.names.push_back(std::move(names[i]));
   }
   return {};
 }
 
-Status KernelCache::add_expected(Missing& missing) {
+Status KernelCache::add_expected(ThreadPool& pool, Missing& missing) {
   const Sources expected = std::exchange(expected_, {});
   if (!expected) return {};
   DOPPLER_ASSIGN(const std::vector<KernelSource> soon, expected());
-  return add_missing(soon, missing);
+  return add_missing(soon, pool, missing);
 }
 
 Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& pool, Use use,
                             const Beside& beside) {
   Missing missing;
-  DOPPLER_TRY(add_missing(sources, missing));
+  DOPPLER_TRY(add_missing(sources, pool, missing));
   const std::size_t own = missing.kernels.size();
-  DOPPLER_TRY(add_expected(missing));
+  DOPPLER_TRY(add_expected(pool, missing));
   DOPPLER_TRY(compile_all(missing.kernels, pool, beside));
   for (std::size_t i = 0; i < missing.kernels.size(); ++i)
     unchecked_.emplace(std::move(missing.names[i]), missing.kernels[i].kernel);
@@ -387,9 +399,9 @@ Result<bool> KernelCache::finish(ThreadPool& pool, const Others& others) {
   }
   deferred_.reset();
   const std::size_t own = missing.kernels.size();
-  if (!others.measured.empty()) DOPPLER_TRY(add_expected(missing));
+  if (!others.measured.empty()) DOPPLER_TRY(add_expected(pool, missing));
   const std::size_t checked = missing.kernels.size();
-  DOPPLER_TRY(add_missing(others.measured, missing));
+  DOPPLER_TRY(add_missing(others.measured, pool, missing));
   DOPPLER_TRY(compile_all(missing.kernels, pool, others.beside));
   if (check_ahead_) {
     const Stopwatch checking(device_.loading.checking);

@@ -150,9 +150,10 @@ class KernelCache {
     std::vector<Compiled> kernels;
     std::vector<std::string> names;
   };
-  // Declares those that are not there yet, but for those that this device cannot have.
-  Status add_missing(std::span<const KernelSource> sources, Missing& missing) const;
-  Status add_expected(Missing& missing);
+  // Declares those that are not there yet, but for those that this device cannot have: on all threads, since
+  // the text of one takes a millisecond.
+  Status add_missing(std::span<const KernelSource> sources, ThreadPool& pool, Missing& missing) const;
+  Status add_expected(ThreadPool& pool, Missing& missing);
   Status compile_all(std::span<Compiled> kernels, ThreadPool& pool, const Beside& beside = {});
 
   Device& device_;
