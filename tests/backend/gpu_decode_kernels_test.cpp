@@ -148,12 +148,12 @@ TEST(Prologue, QuantisesAsTheKernelForManyTokensDoes) {
 
 // Splits whose largest scores differ by more than an exponential can hold, in each of the places that are
 // loaded together; what lies behind the last split is no number.
-class CombinePrologue : public ::testing::TestWithParam<bool> {};
+class CombinePrologue : public ::testing::TestWithParam<std::tuple<bool, std::size_t>> {};
 
 TEST_P(CombinePrologue, OfScoresFarApart) {
   DOPPLER_NEEDS_ADAPTER();
-  const bool half = GetParam();
-  constexpr std::size_t kDim = 20, kHeads = 12, kWidth = kDim * kHeads, kMost = 16, kCount = 11, kRows = 8;
+  const auto [half, count] = GetParam();
+  constexpr std::size_t kDim = 20, kHeads = 12, kWidth = kDim * kHeads, kMost = 64, kRows = 8;
   const RandomTensor weight(DType::kBF16, kRows, kWidth, 3);
   const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
   Random random;
@@ -164,12 +164,12 @@ TEST_P(CombinePrologue, OfScoresFarApart) {
     double total = 0;
     for (std::size_t split = 0; split < kMost; ++split) {
       float* part = &parts[(head * kMost + split) * kDim];
-      if (split >= kCount) {
+      if (split >= count) {
         std::fill_n(part, kDim, NAN);
         marks.insert(marks.end(), {1e4f, NAN});
         continue;
       }
-      const float largest = random.floats(1)[0] + (split == head % kCount ? 150.0f : 0.0f);
+      const float largest = random.floats(1)[0] + (split == head % count ? 150.0f : 0.0f);
       marks.insert(marks.end(), {largest, 1.0f + static_cast<float>(split) / 8});
       const double shares = marks.back() * std::exp(static_cast<double>(largest));
       total += shares;
@@ -190,7 +190,8 @@ TEST_P(CombinePrologue, OfScoresFarApart) {
                         {"POSITIONS", 2},
                         {"WINDOW", 0},
                         {"EMIT_ATTN", 1}});
-  launch.in("step", std::vector<std::uint32_t>{7, 7, kCount * 32 - 5}).in("marks", marks);
+  launch.in("step", std::vector<std::uint32_t>{7, 7, static_cast<std::uint32_t>(count * 32 - 5)})
+      .in("marks", marks);
   if (half) {
     std::vector<std::uint32_t> words(parts.size() / 2, 0);
     for (std::size_t i = 0; i < parts.size(); ++i)
@@ -203,8 +204,13 @@ TEST_P(CombinePrologue, OfScoresFarApart) {
   ASSERT_TRUE(launch.run({1, 1, 1}));
   expect_near(launch.get("attn_out"), expected, 1e-5, "the attention");
 }
-INSTANTIATE_TEST_SUITE_P(All, CombinePrologue, ::testing::Bool(),
-                         [](const auto& half) { return half.param ? "OfHalves" : "OfFloats"; });
+// Eights of splits: one, one and a split more, not quite two, and all that there may be.
+INSTANTIATE_TEST_SUITE_P(All, CombinePrologue,
+                         ::testing::Combine(::testing::Bool(), ::testing::Values(8, 9, 11, 64)),
+                         [](const auto& test) {
+                           const char* of = std::get<0>(test.param) ? "Halves" : "Floats";
+                           return fmt::format("{}SplitsOf{}", std::get<1>(test.param), of);
+                         });
 
 // Float weights a few pieces at a time have the bits of whole units, in rows that end within a thread's
 // share, too, and in threads that have a row of gate and one of up.

@@ -229,6 +229,7 @@ TEST(SelfCheck, NoticesWhatIsWrongInAPromptsAttention) {
   const Variant combined = combine_variant(true, 0, true);
   expect_wrong_with(combined, "combined.wgsl", "fma(m${i}.y, w${i}, total)", "total + w${i}");
   expect_wrong_with(combined, "combined.wgsl", "most = sinks[head", "most = sinks[0u * head");
+  expect_wrong_with(combined, "combined.wgsl", "total = 1.0;", "total = 1.01;");
   expect_wrong_with(combined, "prompt_parts.wgsl", "part_of(position) + 1u - first)",
                     "part_of(position) - first)");
   expect_wrong_with(combined, "attention_combine.wgsl", "out8[token * ${UNITS_K * 16}u + v]", "out8[v]");
