@@ -349,25 +349,27 @@ Result<std::vector<Joint>> join_pairs(Context& context, const DecodeProgram& pro
   };
   for (auto& [second, family] : families)
     std::erase_if(family, [](const auto& each) { return each.second.size() < 2; });
+  const auto all_known = [&](const Family& family) { return std::ranges::all_of(family, is_known); };
   std::erase_if(families, [&](const auto& each) {
-    return each.second.empty() || (!measures && !std::ranges::all_of(each.second, is_known));
+    return each.second.empty() || (!measures && !all_known(each.second));
   });
   const Limits& limits = context.device->limits();
-  std::vector<KernelSource> sources, besides;
+  std::vector<KernelSource> sources;
   for (const auto& [second, family] : families) {
-    if (std::ranges::all_of(family, is_known)) continue;
-    add_sources(limits, program, family, sources);
-    add_besides(limits, program, family, besides);
+    if (!all_known(family)) add_sources(limits, program, family, sources);
   }
   // What is measured beside the pairs that will be joined is compiled with them, although few of it will be
   // needed, where most threads would else wait for the longest kernel: it takes as long again by itself.
   std::set<ShaderValues> kernels;
   for (const KernelSource& source : sources) kernels.insert(source.values);
-  if (kernels.size() <= context.pool.used()) std::ranges::move(besides, std::back_inserter(sources));
+  const bool threads_wait = kernels.size() <= context.pool.used();
+  for (const auto& [second, family] : families) {
+    if (threads_wait && !all_known(family)) add_besides(limits, program, family, sources);
+  }
   if (!sources.empty()) DOPPLER_TRY(prepare_awake(context, sources, program.body()));
   std::vector<Joint> taken;
   for (const auto& [second, family] : families) {
-    if (!std::ranges::all_of(family, is_known)) {
+    if (!all_known(family)) {
       DOPPLER_ASSIGN(const std::vector<TuneRow> measured, choose(context, program, family));
       rows.insert(rows.end(), measured.begin(), measured.end());
     }
