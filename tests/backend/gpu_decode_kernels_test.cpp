@@ -169,7 +169,8 @@ TEST_P(CombinePrologue, OfScoresFarApart) {
         marks.insert(marks.end(), {1e4f, NAN});
         continue;
       }
-      const float largest = random.floats(1)[0] + (split == head % count ? 150.0f : 0.0f);
+      const bool leads = split == head * (count - 1) / (kHeads - 1);  // from the first split to the last
+      const float largest = random.floats(1)[0] + (leads ? 150.0f : 0.0f);
       marks.insert(marks.end(), {largest, 1.0f + static_cast<float>(split) / 8});
       const double shares = marks.back() * std::exp(static_cast<double>(largest));
       total += shares;

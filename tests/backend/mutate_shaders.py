@@ -40,7 +40,8 @@ TESTS = {
     "best_of_workgroup.wgsl": "Likeliest.*:NextToken.*",
     "combine.wgsl": "CombineKernel.*",
     "combine_prologue.wgsl": FUSED,
-    "combined.wgsl": f"{FUSED}:All/OddPlans.*ANormOfTheAttention:Files/GpuCompany.*gpt_oss:Models/GroupsSwitchedOff.*gpt_oss",
+    "combined.wgsl": f"{FUSED}:All/OddPlans.*ANormOfTheAttention:Files/GpuCompany.*gpt_oss:Models/GroupsSwitchedOff.*gpt_oss"
+                     ":SelfCheck.PassesWhatIsRight",
     "dot.wgsl": "*GemvOf*:Gemv.*",
     "embed.wgsl": "*StoredType*:UploadMatrix.*",
     "embed_row.wgsl": "*StoredType*:UploadMatrix.*:NextToken.*",

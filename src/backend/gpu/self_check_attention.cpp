@@ -111,8 +111,7 @@ std::vector<double> combined_rows(const Values& v, std::size_t tokens, Sequence&
   for (std::size_t i = 1; i < marks.size(); i += 2) marks[i] = std::abs(marks[i]) + 1;
   add_cached(v, "parts", parts, c);
   c.input("marks", marks);
-  std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? heads : 0);
-  for (float& sink : sinks) sink += 2;  // it weighs as much as some parts, or nobody would notice it
+  const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? heads : 0);
   if (!sinks.empty()) c.input("sinks", sinks);
   std::vector<std::uint32_t>& step = c.inputs["step"];
   step.assign(v["POSITIONS"] + tokens, 0);
