@@ -21,9 +21,11 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 add_library(doppler_options INTERFACE)
 # Designated initialisers that leave out members with defaults are how options are written here.
-# Files that are compiled together may shadow each other's names: nothing that -Wshadow should warn of.
-target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic
-                       $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>
+# Files that are compiled together may shadow each other's global names: nothing that -Wshadow should warn of. g++ can warn of local ones
+# alone.
+set(united $<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>)
+target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic $<$<NOT:${united}>:-Wshadow>
+                       $<$<AND:${united},$<CXX_COMPILER_ID:GNU>>:-Wshadow=local>
                        $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-missing-field-initializers)
 # g++ 12's library keeps what its stable sorts call for deprecated, and clang says so wherever they are used.
 target_compile_options(doppler_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-deprecated-declarations>)

@@ -135,9 +135,9 @@ class AttentionTiles : public BatchKernels {
       buffers.push_back(within("marks", marks, marked * 2));
       run(file, values, buffers, {c.heads, tiles, parts});
       ShaderValues together = where;
-      for (const char* name :
+      for (const char* shared :
            {"KV_HALF", "DIM", "WINDOW", "CHUNKED", "SINKS", "POSITIONS", "PARTED", "PART", "MOST_SPLITS"}) {
-        together[name] = values[name];
+        together[shared] = values[shared];
       }
       together.merge(ShaderValues{
           {"THREADS", 32}, {"WIDTH", c.heads * c.dim}, {"PARTS", 1}, {"FLOATS", 1}, {"BLOCKS", 0}});
