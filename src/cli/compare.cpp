@@ -118,6 +118,10 @@ std::string describe_rest(const diagnosis::Comparison& comparison) {
     text += fmt::format("{} stages are in one recording only, {} first\n", comparison.not_shared.size(),
                         comparison.not_shared.front());
   }
+  if (!comparison.elsewhere.empty()) {
+    text += fmt::format("{} recorded stages hold what this model computes in other stages, {} first\n",
+                        comparison.elsewhere.size(), comparison.elsewhere.front());
+  }
   std::size_t near_choices = 0;
   for (const diagnosis::StageComparison& stage : comparison.stages) near_choices += stage.near_choices;
   if (near_choices > 0) {

@@ -700,6 +700,17 @@ std::string weight_name(const WeightNames& names, WeightRole role, int layer, co
   return numbered_name(pattern, static_cast<std::uint64_t>(std::max(layer, 0)));
 }
 
+bool is_stored_otherwise(const ModelSpec& spec, Stage stage, int layer) {
+  constexpr std::array kLayouts = {When::kInWhole, When::kInSeparate, When::kInByKeyHead};
+  bool elsewhere = false;
+  for (const WeightInfo& info : weight_table()) {
+    if (info.stage != stage || std::ranges::find(kLayouts, info.when) == kLayouts.end()) continue;
+    if (meets(spec, info.when, layer)) return false;
+    elsewhere = true;
+  }
+  return elsewhere && layer_of(spec, layer).recurrent.exists();
+}
+
 bool meets(const ModelSpec& spec, WeightCondition condition, int layer) {
   return condition_info(condition).holds(spec, layer_of(spec, layer));
 }

@@ -366,6 +366,10 @@ std::string numbered_name(std::string_view pattern, std::uint64_t number);
 
 bool meets(const ModelSpec& spec, WeightCondition condition, int layer = -1);
 
+// Whether files of this model hold what computes the stage as other tensors, which give the same values in
+// other stages: those of another layout of a recurrent layer's input (InProjection).
+bool is_stored_otherwise(const ModelSpec& spec, Stage stage, int layer);
+
 // The shape that the spec gives the role, whether or not the model has it. `layer` is -1 for model-wide
 // roles.
 Shape weight_shape(const ModelSpec& spec, WeightRole role, int layer = -1);

@@ -135,7 +135,7 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   // Two logits that may each be off by the tolerance may change places within twice that.
   DecodeComparer decode(recording, tolerance, 2 * tolerance);
   DOPPLER_TRY(decode.prepare(vocab));
-  StageComparer comparer(planned_stages(backend.plan()), recording, tolerance);
+  StageComparer comparer(planned_stages(backend.plan(), spec), recording, tolerance);
   DOPPLER_TRY(comparer.prepare());
   Runner runner(backend, recording, options);
   DOPPLER_TRY(runner.clear());
@@ -149,6 +149,7 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   DOPPLER_ASSIGN(std::span<const float> logits, runner.run(recording.prompt_ids, taps.get()));
   Comparison result;
   DOPPLER_ASSIGN(result.stages, comparer.take_stages());
+  result.elsewhere = comparer.take_elsewhere();
   if (judge) DOPPLER_TRY(judge_run(result.stages, backend, spec, *weights, captured, recording));
   DOPPLER_TRY(compare_states(backend, recording, tolerance, result.stages));
   result.prompt_logits = comparer.prompt_logits();

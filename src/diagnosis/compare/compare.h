@@ -95,6 +95,7 @@ struct Comparison {
   std::optional<StageComparison> decode;  // the logits of all decode steps
   std::optional<LogitsAgreement> prompt_logits, decode_logits;
   std::vector<std::string> not_shared;  // stages that only `expected` has, of two recordings
+  std::vector<std::string> elsewhere;   // stages of `expected` that the run has in other stages only
   std::string found, expected;          // names of the two: "cpu", "a recording by transformers 5.17.0"
   // The first op that is wrong by itself, if known, else the first stage outside its tolerance. Null if
   // everything agrees.

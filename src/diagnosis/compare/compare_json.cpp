@@ -130,6 +130,7 @@ Json comparison_json(const Comparison& comparison, std::string_view backend) {
           {"found", comparison.found},
           {"expected", comparison.expected},
           {"not_shared", comparison.not_shared},
+          {"elsewhere", comparison.elsewhere},
           {"stages_compared", comparison.stages.size()},
           {"first_divergence", first ? divergence_json(*first) : Json(nullptr)},
           {"decode", decode},

@@ -125,7 +125,7 @@ Result<Comparison> compare_recordings(const Recording& found, const Recording& e
     DOPPLER_ASSIGN(plan, build_plan(model->spec, model->weights, model->context));
     softcapped = !model->spec.layers.empty() && model->spec.layers.front().attention.softcap > 0;
   }
-  const StageWidths widths = plan ? planned_stages(*plan) : recorded_stages(found);
+  const StageWidths widths = plan ? planned_stages(*plan, model->spec) : recorded_stages(found);
   const double tolerance =
       options.tolerance > 0 ? options.tolerance : tolerance_between(found, expected, softcapped);
   StageComparer comparer(widths, expected, tolerance);
@@ -133,6 +133,7 @@ Result<Comparison> compare_recordings(const Recording& found, const Recording& e
   DOPPLER_TRY(replay(found, plan ? &*plan : nullptr, comparer, widths));
   Comparison result;
   result.found = describe_origin(found), result.expected = describe_origin(expected);
+  result.elsewhere = comparer.take_elsewhere();
   result.stages = comparer.take_shown_stages(plan.has_value(), result.not_shared);
   if (result.stages.empty()) {
     return fail(ErrorCode::kMismatch,

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "diagnosis/compare/compare_states.h"
 #include "diagnosis/compare/stage_rows.h"
+#include "model/weight_table.h"
 #include "plan/residual.h"
 
 namespace doppler::diagnosis {
@@ -52,7 +53,7 @@ void keep_worst(std::vector<WrongValue>& worst, const WrongValue& value, double 
   if (worst.size() > kMostWorst) worst.pop_back();
 }
 
-StageWidths planned_stages(const Plan& plan) {
+StageWidths planned_stages(const Plan& plan, const ModelSpec& spec) {
   std::vector<bool> written(plan.values.size());
   for (const Op& op : plan.ops) {
     for (const auto* ids : {&op.outputs, &op.emits}) {
@@ -60,6 +61,11 @@ StageWidths planned_stages(const Plan& plan) {
     }
   }
   StageWidths stages;
+  for (const StageInfo& info : all_stages()) {
+    for (int layer = 0; info.per_layer && layer < static_cast<int>(spec.layers.size()); ++layer) {
+      if (is_stored_otherwise(spec, info.stage, layer)) stages[{info.stage, layer}] = 0;
+    }
+  }
   for (std::size_t id = 0; id < plan.values.size(); ++id) {
     const Value& value = plan.values[id];
     if (value.stage == Stage::kAttnScores) continue;
@@ -149,7 +155,10 @@ Status StageComparer::match(const TensorView& tensor) {
       missing_.push_back(std::move(comparison));
       return {};
     }
-    if (planned->second == 0) return {};  // this backend does without it
+    if (planned->second == 0) {
+      elsewhere_.push_back(comparison.key);
+      return {};
+    }
     found.push_back({planned->first, {stages_.size(), &tensor, column, planned->second, row_width}});
     if (part == Stage::kRouterIds) add_scores(layer, found.back().second);
     column += planned->second;

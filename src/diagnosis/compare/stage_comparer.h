@@ -11,9 +11,10 @@
 
 namespace doppler::diagnosis {
 
-// Widths of the stages that a run computes.
+// Widths of the stages that a run computes; 0 where it has the same values in other stages only: in those of
+// an op that does the work of several, or of weights in another layout.
 using StageWidths = std::map<std::pair<Stage, int>, std::size_t>;
-StageWidths planned_stages(const Plan& plan);
+StageWidths planned_stages(const Plan& plan, const ModelSpec& spec);
 
 // The absolute difference; infinity for NaN.
 double distance(float found, float expected);
@@ -40,6 +41,8 @@ class StageComparer final : public Tap {
   // The results of stages that were shown; the names of the others, which only the recording has, go to
   // `not_shared`. Stages that the model does not compute are among the results if `lacking`.
   std::vector<StageComparison> take_shown_stages(bool lacking, std::vector<std::string>& not_shared);
+  // Recorded stages that the run has in other stages.
+  std::vector<std::string> take_elsewhere() { return std::move(elsewhere_); }
   std::optional<LogitsAgreement> prompt_logits() const { return logits_.result(); }
 
  private:
@@ -65,6 +68,7 @@ class StageComparer final : public Tap {
   const StageWidths computed_;
   std::map<std::pair<Stage, int>, Target> targets_;
   std::vector<StageComparison> stages_, missing_;
+  std::vector<std::string> elsewhere_;
   std::vector<float> row_;
   LogitsMeter logits_;
 };
