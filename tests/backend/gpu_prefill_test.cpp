@@ -287,7 +287,8 @@ TEST_P(SplitPrompts, AreAddedByTheNormBehind) {
   EXPECT_LT(relative_error(*gpu, *cpu), code_tolerance());
   // Where the norm does that wrongly, they are added before it.
   const EmptyCache cache;
-  const gpu::testing::Broken broken("batch_norm.wgsl", "p${i} = part${i};", "p${i} = part${i} * f32(${PARTS < 2}u);");
+  const gpu::testing::Broken broken("batch_norm.wgsl", "p${i} = part${i};",
+                                    "p${i} = part${i} * f32(${PARTS < 2}u);");
   const auto summed = logits_of("gpu");
   ASSERT_OK(summed);
   EXPECT_LT(relative_error(*summed, *cpu), code_tolerance());
