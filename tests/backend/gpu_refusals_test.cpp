@@ -279,6 +279,42 @@ TEST(SelfCheck, TakesOpsOneByOneWhereTheirKernelIsWrong) {
   }
 }
 
+// The norm is broken only where it leaves blocks that share their scales, as a prompt's products read them:
+// newest tokens have theirs, so that guesses are checked as before.
+TEST(SelfCheck, KeepsGuessesWhereOnlyPromptsDoWithout) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(const Model model,
+                       load_model(doppler::testing::data_path("gguf/llama_k256.Q4_K_M.gguf")));
+  BackendOptions options{.threads = 2, .context = 128, .slots = 1, .max_step_tokens = 80};
+  options.gpu_setup.tune = false;
+  options.gpu_setup.no_tiles = true;
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < 78; ++i) ids.push_back((i * i + 7 * i) % 150);
+  struct Seen {
+    std::vector<float> logits;
+    std::vector<Fallback> fallbacks;
+    std::size_t agree = 0;  // rows_that_agree()
+    bool checks = false;
+  };
+  const auto look = [&]() -> Result<Seen> {
+    const EmptyCache cache;
+    DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
+    Seen seen{.logits = doppler::testing::run_in_pieces(*backend, ids, {70, 7, 1})};
+    seen.fallbacks = backend->fallbacks(), seen.agree = backend->rows_that_agree();
+    seen.checks = backend->continuer()->prepare_check(4, {}).has_value();
+    return seen;
+  };
+  ASSERT_OK_AND_ASSIGN(const Seen whole, look());
+  EXPECT_GT(whole.agree, 1u);
+  EXPECT_TRUE(whole.checks);
+  const Broken broken("batch_norm.wgsl", "+ v${i}] = made.word;", "+ v${i}] = made.word + ${WIDE}u;");
+  ASSERT_OK_AND_ASSIGN(const Seen other, look());
+  EXPECT_LT(doppler::testing::relative_error(other.logits, whole.logits), 0.02);
+  EXPECT_TRUE(tells_of(other.fallbacks, "batch_norm.wgsl"));
+  EXPECT_EQ(other.agree, whole.agree);
+  EXPECT_TRUE(other.checks);
+}
+
 // What newest tokens attend with is broken: the program for single tokens does without it, and so does a step
 // of several sequences, with the blocks that the product behind reads.
 TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {

@@ -153,7 +153,9 @@ Status BatchBuilder::grouped(const BatchGroup& group, const Variant& variant, Di
   if (fused || fused.error().code != ErrorCode::kUnsupported) return fused;
   // A driver may compute it wrongly: then op by op.
   out.resize(before);
-  program_.refused_ = true;
+  // Only prompts have halves and blocks that share scales: whether newest tokens are computed as one alone
+  // does not hang on these.
+  program_.refused_ = program_.refused_ || !(variant.halves || variant.wide);
   const std::size_t end = group.first + group.count;
   if (variant.parts) DOPPLER_TRY(sum_left_parts(group.first - 1, variant.rows, out));
   for (std::size_t i = group.first; i < end; ++i) DOPPLER_TRY(single(Variant{.op = i}, out));

@@ -134,7 +134,7 @@ class BatchProgram {
   std::vector<std::vector<PlacedMatrix>> placed_;  // by op, of products
   std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
   std::vector<bool> leaves_blocks_;  // by op: a prompt's attention in parts, which leaves its values in x8_
-  bool refused_ = false;             // a kernel of several ops is computed wrongly, and so op by op
+  bool refused_ = false;  // a kernel of several ops of newest tokens is computed wrongly, and so op by op
   // By op: a part of an attention that takes the newest tokens of several sequences in splits.
   std::vector<bool> can_be_apart_;
   std::map<std::size_t, OpGroup>
