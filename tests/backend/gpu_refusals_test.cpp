@@ -199,34 +199,46 @@ bool tells_of(const std::vector<Fallback>& fallbacks, std::string_view kernel) {
   });
 }
 
+BackendOptions untuned(std::uint64_t context, std::uint32_t slots, std::uint32_t step_tokens) {
+  BackendOptions options{.threads = 2, .context = context, .slots = slots, .max_step_tokens = step_tokens};
+  options.gpu_setup.tune = false;
+  return options;
+}
+
+struct Prompted {
+  std::vector<float> logits;
+  std::vector<Fallback> fallbacks;
+  std::size_t agree = 0;  // rows_that_agree()
+  bool checks = false;    // guesses
+};
+// A prompt of so many tokens, in pieces of these sizes, on a GPU of which nothing is remembered.
+Result<Prompted> prompt_anew(const Model& model, const BackendOptions& options, std::int32_t tokens,
+                             const std::vector<std::size_t>& sizes) {
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < tokens; ++i)
+    ids.push_back((i * i + 7 * i) % static_cast<std::int32_t>(model.spec.vocab_size));
+  const EmptyCache cache;
+  DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
+  Prompted seen{.logits = doppler::testing::run_in_pieces(*backend, ids, sizes)};
+  seen.fallbacks = backend->fallbacks(), seen.agree = backend->rows_that_agree();
+  seen.checks = backend->continuer()->prepare_check(4, {}).has_value();
+  return seen;
+}
+
 // Of the ways in which a prompt attends the first is broken, then the first two: the next one runs, the
 // product behind quantises for itself where nobody leaves it blocks, and a line says so.
 TEST(SelfCheck, TakesTheNextWayToAttendWhereTheFirstAreWrong) {
   DOPPLER_NEEDS_ADAPTER();
   ASSERT_OK_AND_ASSIGN(const Model model,
                        load_model(doppler::testing::data_path("gguf/gemma3_k288.Q4_0.gguf")));
-  BackendOptions options{.threads = 2, .context = 64, .slots = 1, .max_step_tokens = 48};
-  options.gpu_setup.tune = false;
+  BackendOptions options = untuned(64, 1, 48);
   options.gpu_setup.no_tiles = true;  // attention on tensor cores is another kernel
-  std::vector<std::int32_t> ids;
-  for (std::int32_t i = 0; i < 44; ++i)
-    ids.push_back((i * i + 7 * i) % static_cast<std::int32_t>(model.spec.vocab_size));
-  struct Seen {
-    std::vector<float> logits;
-    std::vector<Fallback> fallbacks;
-  };
-  const auto look = [&]() -> Result<Seen> {
-    const EmptyCache cache;
-    DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
-    Seen seen{.logits = doppler::testing::run_in_pieces(*backend, ids, {40, 1}),
-              .fallbacks = backend->fallbacks()};
-    return seen;
-  };
-  ASSERT_OK_AND_ASSIGN(const Seen whole, look());
+  const auto look = [&] { return prompt_anew(model, options, 44, {40, 1}); };
+  ASSERT_OK_AND_ASSIGN(const Prompted whole, look());
   const auto expect_without = [&](const char* kernel, const char* file, const char* from, const char* to) {
     SCOPED_TRACE(kernel);
     const Broken broken(file, from, to);
-    ASSERT_OK_AND_ASSIGN(const Seen other, look());
+    ASSERT_OK_AND_ASSIGN(const Prompted other, look());
     // Other orders of sums, where a last bit decides between two codes of an activation.
     EXPECT_LT(doppler::testing::relative_error(other.logits, whole.logits), 0.02);
     EXPECT_GT(other.fallbacks.size(), whole.fallbacks.size());
@@ -246,24 +258,9 @@ TEST(SelfCheck, TakesOpsOneByOneWhereTheirKernelIsWrong) {
   DOPPLER_NEEDS_ADAPTER();
   ASSERT_OK_AND_ASSIGN(const Model model,
                        load_model(doppler::testing::data_path("gguf/gemma3_k288.Q4_0.gguf")));
-  BackendOptions options{.threads = 2, .context = 128, .slots = 1, .max_step_tokens = 80};
-  options.gpu_setup.tune = false;
-  std::vector<std::int32_t> ids;
-  for (std::int32_t i = 0; i < 78; ++i)
-    ids.push_back((i * i + 7 * i) % static_cast<std::int32_t>(model.spec.vocab_size));
-  struct Seen {
-    std::vector<float> logits;
-    std::vector<Fallback> fallbacks;
-    std::size_t agree = 0;  // rows_that_agree()
-  };
-  const auto look = [&]() -> Result<Seen> {
-    const EmptyCache cache;
-    DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
-    Seen seen{.logits = doppler::testing::run_in_pieces(*backend, ids, {70, 7, 1})};
-    seen.fallbacks = backend->fallbacks(), seen.agree = backend->rows_that_agree();
-    return seen;
-  };
-  ASSERT_OK_AND_ASSIGN(const Seen whole, look());
+  const BackendOptions options = untuned(128, 1, 80);
+  const auto look = [&] { return prompt_anew(model, options, 78, {70, 7, 1}); };
+  ASSERT_OK_AND_ASSIGN(const Prompted whole, look());
   EXPECT_GT(whole.agree, 1u);
   for (const auto& [file, from, to] :
        {std::tuple("batch_norm.wgsl", "+ v${i}] = made.word;", "+ v${i}] = made.word + 1u;"),
@@ -271,7 +268,7 @@ TEST(SelfCheck, TakesOpsOneByOneWhereTheirKernelIsWrong) {
         std::tuple("rope_append.wgsl", "q_out[to + 1u] = pair.y;", "q_out[to + 1u] = pair.x;")}) {
     SCOPED_TRACE(to);
     const Broken broken(file, from, to);
-    ASSERT_OK_AND_ASSIGN(const Seen other, look());
+    ASSERT_OK_AND_ASSIGN(const Prompted other, look());
     // Other orders of sums, where a last bit decides between two codes of an activation.
     EXPECT_LT(doppler::testing::relative_error(other.logits, whole.logits), 0.02);
     EXPECT_TRUE(tells_of(other.fallbacks, file));
@@ -285,30 +282,14 @@ TEST(SelfCheck, KeepsGuessesWhereOnlyPromptsDoWithout) {
   DOPPLER_NEEDS_ADAPTER();
   ASSERT_OK_AND_ASSIGN(const Model model,
                        load_model(doppler::testing::data_path("gguf/llama_k256.Q4_K_M.gguf")));
-  BackendOptions options{.threads = 2, .context = 128, .slots = 1, .max_step_tokens = 80};
-  options.gpu_setup.tune = false;
+  BackendOptions options = untuned(128, 1, 80);
   options.gpu_setup.no_tiles = true;
-  std::vector<std::int32_t> ids;
-  for (std::int32_t i = 0; i < 78; ++i) ids.push_back((i * i + 7 * i) % 150);
-  struct Seen {
-    std::vector<float> logits;
-    std::vector<Fallback> fallbacks;
-    std::size_t agree = 0;  // rows_that_agree()
-    bool checks = false;
-  };
-  const auto look = [&]() -> Result<Seen> {
-    const EmptyCache cache;
-    DOPPLER_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
-    Seen seen{.logits = doppler::testing::run_in_pieces(*backend, ids, {70, 7, 1})};
-    seen.fallbacks = backend->fallbacks(), seen.agree = backend->rows_that_agree();
-    seen.checks = backend->continuer()->prepare_check(4, {}).has_value();
-    return seen;
-  };
-  ASSERT_OK_AND_ASSIGN(const Seen whole, look());
+  const auto look = [&] { return prompt_anew(model, options, 78, {70, 7, 1}); };
+  ASSERT_OK_AND_ASSIGN(const Prompted whole, look());
   EXPECT_GT(whole.agree, 1u);
   EXPECT_TRUE(whole.checks);
   const Broken broken("batch_norm.wgsl", "+ v${i}] = made.word;", "+ v${i}] = made.word + ${WIDE}u;");
-  ASSERT_OK_AND_ASSIGN(const Seen other, look());
+  ASSERT_OK_AND_ASSIGN(const Prompted other, look());
   EXPECT_LT(doppler::testing::relative_error(other.logits, whole.logits), 0.02);
   EXPECT_TRUE(tells_of(other.fallbacks, "batch_norm.wgsl"));
   EXPECT_EQ(other.agree, whole.agree);
@@ -321,8 +302,7 @@ TEST(SelfCheck, TakesTheNextWayToAttendForNewestTokens) {
   DOPPLER_NEEDS_ADAPTER();
   ASSERT_OK_AND_ASSIGN(const Model model,
                        load_model(doppler::testing::data_path("gguf/gemma3_k288.Q4_0.gguf")));
-  BackendOptions options{.threads = 2, .context = 64, .slots = 2, .max_step_tokens = 48};
-  options.gpu_setup.tune = false;
+  const BackendOptions options = untuned(64, 2, 48);
   struct Seen {
     std::vector<float> logits;  // of steps of two sequences, then of a single token
     std::vector<Fallback> fallbacks;

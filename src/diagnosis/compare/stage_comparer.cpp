@@ -61,16 +61,16 @@ StageWidths planned_stages(const Plan& plan, const ModelSpec& spec) {
     }
   }
   StageWidths stages;
-  for (const StageInfo& info : all_stages()) {
-    for (int layer = 0; info.per_layer && layer < static_cast<int>(spec.layers.size()); ++layer) {
-      if (is_stored_otherwise(spec, info.stage, layer)) stages[{info.stage, layer}] = 0;
-    }
-  }
   for (std::size_t id = 0; id < plan.values.size(); ++id) {
     const Value& value = plan.values[id];
     if (value.stage == Stage::kAttnScores) continue;
     const std::size_t width = written[id] ? value.width : 0;
     for_each_name(plan, value, [&](Stage stage, int layer) { stages[{stage, layer}] = width; });
+  }
+  for (const StageInfo& info : all_stages()) {
+    for (int layer = 0; info.per_layer && layer < static_cast<int>(spec.layers.size()); ++layer) {
+      if (is_stored_otherwise(spec, info.stage, layer)) stages.try_emplace({info.stage, layer}, 0);
+    }
   }
   return stages;
 }
