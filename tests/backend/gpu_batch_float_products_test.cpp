@@ -35,7 +35,7 @@ class FloatProducts : public BatchKernels {
     if (shape.splits > 1) values["SPLIT_STRIDE"] = static_cast<std::int64_t>(tokens * stride);
     std::vector<Bound> buffers = {
         {"step", step}, {"codes", matrix.shards[0].codes}, {"x", x_buffer}, within("out", out, floats)};
-    if (matrix.format.quantised()) buffers.push_back({"scales", matrix.shards[0].scales});
+    if (matrix.format.has_scales()) buffers.push_back({"scales", matrix.shards[0].scales});
     if (with_bias) buffers.push_back({"bias", bias_buffer});
     const auto groups = [](std::size_t a, std::size_t b) {
       return static_cast<std::uint32_t>((a + b - 1) / b);
@@ -68,10 +68,10 @@ class FloatProducts : public BatchKernels {
 // A matrix on the device.
 class OnDevice {
  public:
-  OnDevice(Device& device, const Matrix& w) {
+  OnDevice(Device& device, const Matrix& w, std::optional<WeightFormat> format = {}) {
     ThreadPool pool(1);
     const TensorView* const views[] = {&w.view};
-    auto made = upload_matrix(device, pool, views, device.limits().binding_bytes);
+    auto made = upload_matrix(device, pool, views, device.limits().binding_bytes, format);
     EXPECT_TRUE(made.has_value());
     matrix = std::move(*made);
   }
@@ -80,9 +80,11 @@ class OnDevice {
 
 TEST_F(FloatProducts, OfEveryFormat) {
   std::size_t next = 0;  // every format with another cut
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K,
-                            DType::kQ2_K, DType::kQ8_0}) {
-    SCOPED_TRACE(dtype_info(dtype).name);
+  constexpr StoredAs kAll[] = {DType::kF32,  DType::kF16,  DType::kBF16, kHeadOfBF16, DType::kQ4_0,
+                               DType::kQ4_K, DType::kQ6_K, DType::kQ2_K, DType::kQ8_0};
+  for (const StoredAs stored : kAll) {
+    SCOPED_TRACE(stored.name());
+    const DType dtype = stored.type;
     const GemmShape& shape = float_shapes()[next++ % float_shapes().size()];
     // Activations aligned for loads of four, or not, and then in rows of any width.
     for (const std::size_t x_offset : {4, 3}) {
@@ -96,7 +98,7 @@ TEST_F(FloatProducts, OfEveryFormat) {
           std::memcpy(&w.file[2 * i], &half, 2);
         }
       }
-      const OnDevice on(*device_, w);
+      const OnDevice on(*device_, w, stored.format());
       for (const std::size_t tokens : {3, 65}) check(shape, w, on.matrix, tokens, x_offset, x_offset == 4);
     }
   }

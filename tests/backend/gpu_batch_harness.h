@@ -15,6 +15,7 @@
 #include "backend/gpu/weights.h"
 #include "base/float16.h"
 #include "random_blocks.h"
+#include "stored_as.h"
 #include "testing.h"
 
 namespace doppler::gpu::testing {
@@ -96,6 +97,7 @@ struct Matrix {
 
   Matrix(DType dtype, std::size_t rows, std::size_t cols, unsigned seed = 1) {
     file = random_blocks(dtype, rows * cols, seed);
+    vary_rows(dtype, rows, file);
     view = {"w", dtype, {rows, cols}, file};
     values.resize(rows * cols);
     EXPECT_TRUE(decode_f32(view, 0, values).has_value());

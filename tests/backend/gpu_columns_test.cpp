@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing;
 
-constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr StoredAs kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16, kHeadOfBF16};
 constexpr DType kBlockTypes[] = {DType::kQ4_0,   DType::kQ4_1,   DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
                                  DType::kQ2_K,   DType::kQ3_K,   DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
                                  DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
@@ -57,15 +57,14 @@ class ColumnProducts : public BatchKernels {
     return x;
   }
 
-  static std::vector<float> check(DType dtype, const ColumnsShape& shape, const Asked& asked) {
+  static std::vector<float> check(StoredAs stored, const ColumnsShape& shape, const Asked& asked) {
     const auto [tokens, rows, width, columns, with_bias, eight_bits] = asked;
-    SCOPED_TRACE(fmt::format("{} {} tokens, {} rows, {} values, {} columns, {} x {} x {} x {}",
-                             dtype_info(dtype).name, tokens, rows, width, columns, shape.rows, shape.lanes,
-                             shape.units, shape.sets));
-    const Matrix w(dtype, rows, width);
+    SCOPED_TRACE(fmt::format("{} {} tokens, {} rows, {} values, {} columns, {} x {} x {} x {}", stored.name(),
+                             tokens, rows, width, columns, shape.rows, shape.lanes, shape.units, shape.sets));
+    const Matrix w(stored.type, rows, width);
     ThreadPool pool(1);
     const TensorView* const views[] = {&w.view};
-    auto matrix = upload_matrix(*device_, pool, views, device_->limits().binding_bytes);
+    auto matrix = upload_matrix(*device_, pool, views, device_->limits().binding_bytes, stored.format());
     EXPECT_TRUE(matrix.has_value());
     if (!matrix) return {};
     const std::size_t padded = std::size_t{matrix->units} * 64, stride = rows + 5, offset = 3;
@@ -81,7 +80,7 @@ class ColumnProducts : public BatchKernels {
     add_format(values, *matrix);
     std::vector<Bound> buffers = {
         {"step", step}, {"codes", matrix->shards[0].codes}, within("out", out, floats)};
-    if (matrix->format.quantised()) buffers.push_back({"scales", matrix->shards[0].scales});
+    if (matrix->format.has_scales()) buffers.push_back({"scales", matrix->shards[0].scales});
     if (with_bias) buffers.push_back({"bias", bias_buffer});
     std::vector<double> x(tokens * width);
     if (eight_bits) {
@@ -132,10 +131,11 @@ TEST_F(ColumnProducts, OfEveryFormat) {
 }
 
 TEST_F(ColumnProducts, OfFloatActivations) {
-  for (const DType dtype : kFloatTypes)
-    check(dtype, {8, 2, 3, 1}, {.width = 352, .columns = 2, .eight_bits = false});
+  for (const StoredAs stored : kFloatTypes)
+    check(stored, {8, 2, 3, 1}, {.width = 352, .columns = 2, .eight_bits = false});
   // The second of two threads has units behind the row.
-  check(DType::kBF16, {8, 2, 4, 1}, {.width = 352, .columns = 2, .eight_bits = false});
+  for (const StoredAs stored : {StoredAs(DType::kBF16), kHeadOfBF16})
+    check(stored, {8, 2, 4, 1}, {.width = 352, .columns = 2, .eight_bits = false});
   check(DType::kQ4_0, {8, 2, 3, 1}, {.width = 352, .columns = 2, .eight_bits = false});
 }
 

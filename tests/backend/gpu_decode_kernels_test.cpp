@@ -29,7 +29,7 @@ Launch gemv(const GpuMatrix& matrix, std::size_t rows, std::uint32_t r, std::uin
   if (values["QUANTISE_OUT"] == 0) values.merge(ShaderValues{{"OUT_STRIDE", i64(rows)}, {"OUT_OFFSET", 0}});
   Launch launch(Mode::kUnchecked, "gemv.wgsl", values);
   launch.bound("codes", matrix.shards[0].codes);
-  if (matrix.format.quantised()) launch.bound("scales", matrix.shards[0].scales);
+  if (matrix.format.has_scales()) launch.bound("scales", matrix.shards[0].scales);
   return launch;
 }
 
@@ -327,11 +327,12 @@ TEST(GatedGemv, QuantisesWhatItMade) {
 TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
   DOPPLER_NEEDS_ADAPTER();
   constexpr std::size_t kRows = 90, kGroups = 3, kR = 8;  // 12 tiles
-  for (const std::size_t units : {4, 3}) {
-    SCOPED_TRACE(units);
+  for (const auto& [stored, units] : std::initializer_list<std::pair<StoredAs, std::size_t>>{
+           {DType::kQ4_0, 4}, {DType::kQ4_0, 3}, {kHeadOfBF16, 4}, {kHeadOfBF16, 3}}) {
+    SCOPED_TRACE(fmt::format("{} in {} units", stored.name(), units));
     const std::size_t width = units * 64;
-    const RandomTensor weight(DType::kQ4_0, kRows, width, 7);
-    const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
+    const RandomTensor weight(stored.type, kRows, width, 7);
+    const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view}, UINT64_MAX, stored.format());
     Random random;
     const std::vector<float> residual = random.floats(width), weights = random.floats(width);
     const double f = inverse_root(std::vector<double>(residual.begin(), residual.end()), 1e-6);

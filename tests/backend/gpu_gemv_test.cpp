@@ -41,7 +41,7 @@ struct EightBits {
 };
 
 struct Case {
-  DType type;
+  StoredAs type;
   std::size_t rows, cols;
   bool eight_bits = false, bias = false;
   std::size_t tokens = 1;
@@ -53,11 +53,11 @@ struct Case {
 
 void expect_gemv(const Case& c) {
   const std::string what =
-      fmt::format("{} {} x {} act {} bias {} tokens {} shape {} {} {}", dtype_name(c.type), c.rows, c.cols,
+      fmt::format("{} {} x {} act {} bias {} tokens {} shape {} {} {}", c.type.name(), c.rows, c.cols,
                   c.eight_bits, c.bias, c.tokens, c.shape.rows, c.shape.lanes, c.shape.units);
   SCOPED_TRACE(what);
-  const RandomTensor weight(c.type, c.rows, c.cols, 11);
-  const GpuMatrix matrix = upload(c.mode, {&weight.view});
+  const RandomTensor weight(c.type.type, c.rows, c.cols, 11);
+  const GpuMatrix matrix = upload(c.mode, {&weight.view}, UINT64_MAX, c.type.format());
   ASSERT_EQ(matrix.shards.size(), 1u);
   Random random;
   const std::vector<float> x = random.floats(c.tokens * c.cols, c.x_deviation), bias = random.floats(c.rows);
@@ -106,7 +106,7 @@ void expect_gemv(const Case& c) {
                             {"EMIT_ACT", 0}});
   Launch launch(c.mode, "gemv.wgsl", values);
   launch.bound("codes", matrix.shards[0].codes).out("out", c.tokens * stride);
-  if (matrix.format.quantised()) launch.bound("scales", matrix.shards[0].scales);
+  if (matrix.format.has_scales()) launch.bound("scales", matrix.shards[0].scales);
   if (c.bias) launch.in("bias", bias);
   if (c.eight_bits) {
     launch.in("x8", eight.codes).in("xs", eight.scales);
@@ -139,16 +139,16 @@ void expect_gemv(const Case& c) {
 }
 
 // A type of each form of codes and scales.
-constexpr DType kForms[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1,
-                            DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
-                            DType::kQ5_K, DType::kQ6_K, DType::kMXFP4};
+constexpr StoredAs kForms[] = {DType::kF32,  DType::kF16,  DType::kBF16, kHeadOfBF16,  DType::kQ4_0,
+                               DType::kQ4_1, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
+                               DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kMXFP4};
 
-class GemvOf : public ::testing::TestWithParam<DType> {};
+class GemvOf : public ::testing::TestWithParam<StoredAs> {};
 
 TEST_P(GemvOf, AgreesWithSumsInDouble) {
   DOPPLER_NEEDS_ADAPTER();
-  const DType type = GetParam();
-  const bool blocks_256 = dtype_info(type).block_values == 256, quantised = is_quantised(type);
+  const StoredAs type = GetParam();
+  const bool blocks_256 = dtype_info(type.type).block_values == 256, quantised = is_quantised(type.type);
   const std::size_t cols = blocks_256 ? 768 : 288;
   expect_gemv({.type = type, .rows = 75, .cols = cols, .bias = true, .tokens = 2});
   if (quantised) expect_gemv({.type = type, .rows = 75, .cols = cols, .eight_bits = true, .tokens = 3});
@@ -158,7 +158,7 @@ TEST_P(GemvOf, AgreesWithSumsInDouble) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, GemvOf, ::testing::ValuesIn(kForms),
-                         [](const auto& type) { return name_of(type.param); });
+                         [](const auto& type) { return type.param.name(); });
 
 TEST(Gemv, TakesShapesThatLeaveRowsLanesAndUnitsOver) {
   DOPPLER_NEEDS_ADAPTER();
@@ -195,7 +195,8 @@ TEST(Gemv, AddsRoundsOfUnits) {
   };
   for (const auto& [units, shape] : all) {
     // Behind the first token's row lies another's.
-    expect_gemv({.type = DType::kF16, .rows = 65, .cols = units * 64, .tokens = 2, .shape = shape});
+    for (const StoredAs type : {StoredAs(DType::kF16), kHeadOfBF16})
+      expect_gemv({.type = type, .rows = 65, .cols = units * 64, .tokens = 2, .shape = shape});
     expect_gemv({.type = DType::kQ4_0,
                  .rows = 65,
                  .cols = units * 64,
@@ -218,7 +219,8 @@ TEST(Gemv, WorksWithoutSubgroupsAndChecked) {
   DOPPLER_NEEDS_ADAPTER();
   for (const Mode mode : {Mode::kNoSubgroups, Mode::kChecked}) {
     expect_gemv({.type = DType::kQ4_0, .rows = 75, .cols = 288, .eight_bits = true, .mode = mode});
-    expect_gemv({.type = DType::kBF16, .rows = 75, .cols = 290, .bias = true, .mode = mode});
+    for (const StoredAs type : {StoredAs(DType::kBF16), kHeadOfBF16})
+      expect_gemv({.type = type, .rows = 75, .cols = 290, .bias = true, .mode = mode});
     expect_gemv({.type = DType::kQ6_K, .rows = 33, .cols = 512, .mode = mode});
   }
 }
@@ -239,8 +241,8 @@ TEST(GemvShape, FitsEveryWidthAndDevice) {
     Limits limits;
     limits.workgroups_per_dimension = 65535;  // WebGPU promises these
     limits.workgroup_invocations = threads;
-    for (const DType type : kForms) {
-      const WeightFormat format = format_of(type);
+    for (const StoredAs type : kForms) {
+      const WeightFormat format = type.format();
       for (const std::uint32_t units : {1u, 2u, 5u, 18u, 48u, 64u, 108u, 127u, 128u, 256u, 511u, 1024u}) {
         for (const std::uint32_t rows : {1u, 64u, 1152u, 6912u, 128256u, 262144u}) {
           const GemvShape shape = choose_gemv_shape(limits, format, rows, units);
@@ -248,7 +250,7 @@ TEST(GemvShape, FitsEveryWidthAndDevice) {
           EXPECT_GE(shape.lanes * shape.units, units);
           EXPECT_TRUE(shape.rows >= 1 && shape.rows <= 64 && (shape.rows & (shape.rows - 1)) == 0);
           EXPECT_LE((rows + shape.rows - 1) / shape.rows, 65535u)
-              << dtype_name(type) << " " << rows << " x " << units * 64 << " on " << threads << " threads";
+              << type.name() << " " << rows << " x " << units * 64 << " on " << threads << " threads";
         }
       }
     }

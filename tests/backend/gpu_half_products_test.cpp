@@ -35,15 +35,16 @@ class HalfProducts : public BatchKernels {
   void SetUp() override {
     if (!device_->features().f16) GTEST_SKIP() << "the adapter has no f16";
   }
-  static void check(DType dtype, const HalfShape& shape, std::size_t tokens, std::size_t rows,
+  static void check(StoredAs stored, const HalfShape& shape, std::size_t tokens, std::size_t rows,
                     std::size_t width, bool with_bias = false, std::size_t stride = 0) {
-    SCOPED_TRACE(fmt::format("{} tokens, {} rows, {} values of {} in {}", tokens, rows, width,
-                             dtype_info(dtype).name, shape.name()));
-    const Matrix w(dtype, rows, width);
+    SCOPED_TRACE(fmt::format("{} tokens, {} rows, {} values of {} in {}", tokens, rows, width, stored.name(),
+                             shape.name()));
+    const Matrix w(stored.type, rows, width);
     ThreadPool pool(1);
     const TensorView* const views[] = {&w.view};
-    ASSERT_OK_AND_ASSIGN(const GpuMatrix matrix,
-                         upload_matrix(*device_, pool, views, device_->limits().binding_bytes));
+    ASSERT_OK_AND_ASSIGN(
+        const GpuMatrix matrix,
+        upload_matrix(*device_, pool, views, device_->limits().binding_bytes, stored.format()));
     const std::vector<float> x = random_floats(tokens * width, 1), bias = random_floats(rows, 1);
     const std::size_t room = (tokens + kHalfTileTokens - 1) / kHalfTileTokens * kHalfTileTokens;
     const Halves halves(x, tokens, width, room);
@@ -65,7 +66,7 @@ class HalfProducts : public BatchKernels {
                                   {"codes", matrix.shards[0].codes},
                                   {"x16", x16},
                                   split ? within("out", parts, parts_floats) : within("out", out, floats)};
-    if (matrix.format.quantised()) buffers.push_back({"scales", matrix.shards[0].scales});
+    if (matrix.format.has_scales()) buffers.push_back({"scales", matrix.shards[0].scales});
     if (with_bias && !split) buffers.push_back({"bias", bias_buffer});
     const auto groups = [](std::size_t a, std::size_t b) {
       return static_cast<std::uint32_t>((a + b - 1) / b);
@@ -79,8 +80,10 @@ class HalfProducts : public BatchKernels {
     for (std::size_t t = 0; t < tokens; ++t) {
       double squares = 0;
       for (std::size_t k = 0; k < width; ++k) squares += std::pow(halves.values[t * width + k], 2);
-      // Eight deviations of a sum whose products are each off by a share of 2^-11.
-      const double allowed = 8 * std::abs(largest) * std::sqrt(squares) / 2048;
+      // Eight deviations of a sum whose products are each off by a share of 2^-11, or exact: BF16's weights
+      // are halves.
+      const double share = stored.type == DType::kBF16 ? 0x1p-18 : 0x1p-11;
+      const double allowed = 8 * std::abs(largest) * std::sqrt(squares) * share;
       for (std::size_t r = 0; r < rows; ++r) {
         double sum = with_bias && !split ? -double{bias[r]} : 0;
         for (std::size_t z = 0; z < shape.splits; ++z)
@@ -98,16 +101,17 @@ class HalfProducts : public BatchKernels {
 
 // One type for each form of codes and of scales, and for both halves of a unit: those whose codes or scales
 // lie differently in them also where a step has one block.
-constexpr DType kTypes[] = {DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0, DType::kQ8_0,
-                            DType::kQ2_K,  DType::kQ3_K, DType::kQ4_K, DType::kQ6_K,
-                            DType::kMXFP4, DType::kF16,  DType::kBF16};
-constexpr DType kTypesByHalves[] = {DType::kQ4_0, DType::kQ5_0,  DType::kQ4_K,
-                                    DType::kQ6_K, DType::kMXFP4, DType::kBF16};
+constexpr StoredAs kTypes[] = {DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0, DType::kQ8_0,
+                               DType::kQ2_K,  DType::kQ3_K, DType::kQ4_K, DType::kQ6_K,
+                               DType::kMXFP4, DType::kF16,  DType::kBF16, kHeadOfBF16};
+constexpr StoredAs kTypesByHalves[] = {DType::kQ4_0,  DType::kQ5_0, DType::kQ4_K, DType::kQ6_K,
+                                       DType::kMXFP4, DType::kBF16, kHeadOfBF16};
 
 TEST_F(HalfProducts, OfEveryFormat) {
   const auto width = [](DType dtype) { return dtype_info(dtype).block_values == 256 ? 768u : 352u; };
-  for (const DType dtype : kTypes) check(dtype, {64, 64, 2, 2, 2, 1}, 33, 40, width(dtype));
-  for (const DType dtype : kTypesByHalves) check(dtype, {64, 128, 1, 2, 2, 1}, 33, 40, width(dtype), true);
+  for (const StoredAs stored : kTypes) check(stored, {64, 64, 2, 2, 2, 1}, 33, 40, width(stored.type));
+  for (const StoredAs stored : kTypesByHalves)
+    check(stored, {64, 128, 1, 2, 2, 1}, 33, 40, width(stored.type), true);
 }
 
 TEST_F(HalfProducts, InEveryTileAndInParts) {

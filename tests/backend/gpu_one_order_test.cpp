@@ -17,16 +17,16 @@ class OneOrder : public BatchKernels {
   static constexpr std::uint32_t kTokens = 7, kRoom = 64, kRows = 70;
 
   // `width` values of a row: activations in 8-bit blocks, or floats.
-  void make(DType dtype, std::uint32_t width, bool eight_bits) {
-    const Matrix w(dtype, kRows, width);
+  void make(StoredAs stored, std::uint32_t width, bool eight_bits) {
+    const Matrix w(stored.type, kRows, width);
     ThreadPool pool(1);
     const TensorView* const views[] = {&w.view};
-    auto made = upload_matrix(*device_, pool, views, device_->limits().binding_bytes);
+    auto made = upload_matrix(*device_, pool, views, device_->limits().binding_bytes, stored.format());
     ASSERT_TRUE(made.has_value());
     matrix_ = std::move(*made);
     eight_bits_ = eight_bits;
     buffers_ = {{"step", upload(std::vector<std::uint32_t>{kTokens})}, {"codes", matrix_.shards[0].codes}};
-    if (matrix_.format.quantised()) buffers_.push_back({"scales", matrix_.shards[0].scales});
+    if (matrix_.format.has_scales()) buffers_.push_back({"scales", matrix_.shards[0].scales});
     values_ = {{"COUNT", 0}, {"BIAS", 0}, {"OUT_STRIDE", kRows}, {"OUT_OFFSET", 0}};
     const std::size_t padded = std::size_t{matrix_.units} * kUnitValues;
     if (!eight_bits) {
@@ -155,13 +155,22 @@ TEST_F(OneOrder, WhereFmaRoundsOnceAndWhereItDoesNot) {
 }
 
 TEST_F(OneOrder, OfFloats) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    SCOPED_TRACE(dtype_info(dtype).name);
+  for (const StoredAs stored :
+       {StoredAs(DType::kF32), StoredAs(DType::kF16), StoredAs(DType::kBF16), kHeadOfBF16}) {
+    SCOPED_TRACE(stored.name());
     for (const std::uint32_t width : {64u, 352u}) {
-      make(dtype, width, false);
+      make(stored, width, false);
       for (const GemmShape& shape : float_shapes(true)) expect_one_order(shape);
     }
   }
+}
+
+// A row's factor is a power of two, and all else is the same.
+TEST_F(OneOrder, OfBF16InAnyForm) {
+  make(DType::kBF16, 352, false);
+  const std::vector<float> expected = columns();
+  make(kHeadOfBF16, 352, false);
+  EXPECT_EQ(columns(), expected);
 }
 
 TEST_F(OneOrder, OfStepsWrittenOut) {

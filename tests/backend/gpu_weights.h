@@ -7,6 +7,8 @@
 #include "base/thread_pool.h"
 #include "gpu_harness.h"
 #include "quant/tensor.h"
+#include "random_blocks.h"
+#include "stored_as.h"
 
 namespace doppler::gpu::testing {
 
@@ -33,6 +35,7 @@ struct RandomTensor {
         good = most > 0.01f && most < 100;
       }
     }
+    doppler::testing::vary_rows(type, rows, bytes);
     view = {fmt::format("random {}", dtype_name(type)), type, {rows, cols}, bytes};
     values.resize(rows * cols);
     EXPECT_TRUE(decode_f32(view, 0, values).has_value());
@@ -45,8 +48,8 @@ inline ThreadPool& test_pool() {
 }
 
 inline GpuMatrix upload(Mode mode, const std::vector<const TensorView*>& tensors,
-                        std::uint64_t most_bytes = UINT64_MAX) {
-  auto matrix = upload_matrix(*device(mode), test_pool(), tensors, most_bytes);
+                        std::uint64_t most_bytes = UINT64_MAX, std::optional<WeightFormat> format = {}) {
+  auto matrix = upload_matrix(*device(mode), test_pool(), tensors, most_bytes, format);
   EXPECT_TRUE(matrix.has_value()) << (matrix ? "" : matrix.error().message);
   return matrix ? std::move(*matrix) : GpuMatrix{};
 }
@@ -58,17 +61,11 @@ inline ShaderValues format_values(const GpuMatrix& matrix) {
           {"UNITS_K", matrix.units}};
 }
 
-inline std::string name_of(DType type) {
-  std::string name(dtype_name(type));
-  std::ranges::replace(name, '-', '_');
-  return name;
-}
-
-// Every type that a model's weights may have.
-inline std::vector<DType> weight_types() {
-  std::vector<DType> types;
+// Every type that a model's weights may have, and those that lie otherwise in a head.
+inline std::vector<StoredAs> stored_types() {
+  std::vector<StoredAs> types = {kHeadOfBF16};
   for (const DTypeInfo& info : all_dtypes()) {
-    if (info.computable) types.push_back(info.type);
+    if (info.computable) types.emplace_back(info.type);
   }
   return types;
 }

@@ -24,7 +24,7 @@ std::vector<float> gather_all(Mode mode, const GpuMatrix& matrix, double factor)
                               {"FACTOR_BITS", bits_of(factor)}});
     Launch launch(mode, "embed.wgsl", values);
     launch.in("step", step).bound("codes", shard.codes).out("out", rows.size());
-    if (matrix.format.quantised()) launch.bound("scales", shard.scales);
+    if (matrix.format.has_scales()) launch.bound("scales", shard.scales);
     if (!launch.run({(matrix.cols / 4 + 63) / 64, matrix.rows, 1})) return {};
     const std::vector<float> got = launch.get("out");
     for (std::uint32_t t = 0; t < matrix.rows; ++t) {
@@ -61,11 +61,11 @@ void expect_values(const std::vector<float>& got, const std::vector<float>& expe
   expect_near_each(got, wanted, allowed, what);
 }
 
-class StoredType : public ::testing::TestWithParam<DType> {};
+class StoredType : public ::testing::TestWithParam<StoredAs> {};
 
 TEST_P(StoredType, ComesBackAsDecodeReadsIt) {
   DOPPLER_NEEDS_ADAPTER();
-  const DType type = GetParam();
+  const auto [type, head] = GetParam();
   const std::size_t block = dtype_info(type).block_values;
   const bool exact = !is_quantised(type);
   for (const std::size_t cols : {32, 96, 256, 288, 512}) {
@@ -73,7 +73,7 @@ TEST_P(StoredType, ComesBackAsDecodeReadsIt) {
     if (block != 256 && cols == 512) continue;
     const std::size_t rows = cols == 96 ? 131 : 7;
     const RandomTensor tensor(type, rows, cols, static_cast<unsigned>(cols));
-    const GpuMatrix matrix = upload(Mode::kUnchecked, {&tensor.view});
+    const GpuMatrix matrix = upload(Mode::kUnchecked, {&tensor.view}, UINT64_MAX, GetParam().format());
     ASSERT_EQ(matrix.rows, rows);
     expect_values(gather_all(Mode::kUnchecked, matrix, 0.5), tensor.values, cols, 0.5, exact,
                   fmt::format("{} {} x {}", dtype_name(type), rows, cols));
@@ -82,13 +82,13 @@ TEST_P(StoredType, ComesBackAsDecodeReadsIt) {
 
 TEST_P(StoredType, LiesInShardsOfWholeTiles) {
   DOPPLER_NEEDS_ADAPTER();
-  const DType type = GetParam();
+  const auto [type, head] = GetParam();
   const std::size_t cols = std::max<std::size_t>(dtype_info(type).block_values, 32);
   // Three tensors under each other, none of which ends with a tile, in shards of two tiles.
   const RandomTensor a(type, 70, cols, 1), b(type, 1, cols, 2), c(type, 190, cols, 3);
-  const WeightFormat format = format_of(type);
+  const WeightFormat format = GetParam().format();
   const std::uint64_t tile = (cols + 63) / 64 * format.pieces() * 16 * kTileRows;
-  const GpuMatrix matrix = upload(Mode::kChecked, {&a.view, &b.view, &c.view}, 3 * tile - 1);
+  const GpuMatrix matrix = upload(Mode::kChecked, {&a.view, &b.view, &c.view}, 3 * tile - 1, format);
   ASSERT_EQ(matrix.shards.size(), 3u);
   for (const Shard& shard : matrix.shards) {
     EXPECT_EQ(shard.first_row % 128, 0u);
@@ -102,8 +102,8 @@ TEST_P(StoredType, LiesInShardsOfWholeTiles) {
                 std::string(dtype_name(type)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, StoredType, ::testing::ValuesIn(weight_types()),
-                         [](const auto& type) { return name_of(type.param); });
+INSTANTIATE_TEST_SUITE_P(Every, StoredType, ::testing::ValuesIn(stored_types()),
+                         [](const auto& type) { return type.param.name(); });
 
 TEST(UploadMatrix, PutsMixedTypesOfOneFormUnderEachOther) {
   DOPPLER_NEEDS_ADAPTER();

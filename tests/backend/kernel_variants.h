@@ -10,9 +10,9 @@
 
 namespace doppler::gpu::testing {
 
-inline Variant gemv_variant(DType type, std::int64_t rows, std::int64_t units, bool eight_bits,
+inline Variant gemv_variant(StoredAs type, std::int64_t rows, std::int64_t units, bool eight_bits,
                             bool bias = false) {
-  const WeightFormat format = format_of(type);
+  const WeightFormat format = type.format();
   Variant variant{"gemv.wgsl",
                   {{"R", 8},
                    {"LANES", 4},
@@ -258,8 +258,8 @@ inline Variant quantise_variant(bool gated, std::int64_t width, bool stores) {
   return variant;
 }
 
-inline Variant embed_variant(DType type) {
-  const WeightFormat format = format_of(type);
+inline Variant embed_variant(StoredAs type) {
+  const WeightFormat format = type.format();
   return {"embed.wgsl",
           {{"THREADS", 64},
            {"IDS", 9},
@@ -457,7 +457,8 @@ inline std::vector<Variant> some_variants() {
   for (const Variant& variant : wide_block_variants()) variants.push_back(variant);
   for (const DType type : {DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K})
     variants.push_back(wide_product_variant(type));
-  for (const DType type : {DType::kF16, DType::kQ4_0, DType::kQ6_K, DType::kMXFP4})
+  for (const StoredAs type : {StoredAs(DType::kF16), kHeadOfBF16, StoredAs(DType::kQ4_0),
+                              StoredAs(DType::kQ6_K), StoredAs(DType::kMXFP4)})
     variants.push_back(embed_variant(type));
   for (const std::int64_t parts : {0, 3}) {
     variants.push_back(tiled_attention_variant(true, 0, parts));
@@ -466,7 +467,8 @@ inline std::vector<Variant> some_variants() {
   if (device(Mode::kUnchecked)->features().f16) {
     for (const std::int64_t window : {0, 32}) variants.push_back(half_attention_variant(window));
   }
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16})
+  for (const StoredAs type :
+       {StoredAs(DType::kF32), StoredAs(DType::kF16), StoredAs(DType::kBF16), kHeadOfBF16})
     variants.push_back(gemv_variant(type, 30, 5, false));
   for (const DType type :
        {DType::kQ4_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ6_K, DType::kQ4_K, DType::kMXFP4}) {

@@ -70,4 +70,16 @@ inline std::vector<std::byte> random_blocks(DType dtype, std::size_t values, uns
   return bytes;
 }
 
+// Makes rows of BF16 differ in size, as a model's do: each is 1 to 1/16 of what it was. Values are no smaller
+// than 2^-100.
+inline void vary_rows(DType dtype, std::size_t rows, std::vector<std::byte>& bytes) {
+  if (dtype != DType::kBF16) return;
+  for (std::size_t i = 0; i < bytes.size() / 2; ++i) {
+    std::uint16_t value;
+    std::memcpy(&value, &bytes[2 * i], 2);
+    value = static_cast<std::uint16_t>(value - (i / (bytes.size() / 2 / rows) % 5 << 7));
+    std::memcpy(&bytes[2 * i], &value, 2);
+  }
+}
+
 }  // namespace doppler::testing

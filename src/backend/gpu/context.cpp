@@ -224,6 +224,21 @@ std::uint64_t Context::weight_bytes() const {
   return bytes;
 }
 
+std::vector<WeightId> weights_of_logits(const Plan& plan) {
+  ValueId made = plan.logits;
+  for (auto op = plan.ops.rbegin(); op != plan.ops.rend(); ++op) {
+    if (std::ranges::count(op->outputs, made) == 0) continue;
+    if (op->kind == OpKind::kMatmul) return op->weights;
+    made = op->inputs[0];
+  }
+  return {};
+}
+
+WeightFormat Context::format_of(WeightId id) const {
+  const DType type = weights[id].dtype;
+  return std::ranges::count(heads, id) != 0 ? head_format_of(type) : gpu::format_of(type);
+}
+
 Result<const GpuMatrix*> Context::matrix(std::span<const WeightId> ids) {
   std::vector<WeightId> key(ids.begin(), ids.end());
   const auto found = matrices.find(key);
@@ -231,7 +246,8 @@ Result<const GpuMatrix*> Context::matrix(std::span<const WeightId> ids) {
   std::vector<const TensorView*> tensors;
   for (const WeightId id : ids) tensors.push_back(&weights[id]);
   const Stopwatch uploading(device->loading.weights);
-  DOPPLER_ASSIGN(GpuMatrix made, upload_matrix(*device, pool, tensors, most_binding_bytes));
+  DOPPLER_ASSIGN(GpuMatrix made,
+                 upload_matrix(*device, pool, tensors, most_binding_bytes, format_of(ids.front())));
   return &matrices.emplace(std::move(key), std::move(made)).first->second;
 }
 
@@ -240,8 +256,8 @@ Result<std::vector<PlacedMatrix>> Context::place(const Op& op) {
   std::uint32_t row = 0;
   for (std::size_t begin = 0; begin < op.weights.size();) {
     std::size_t end = begin + 1;
-    const WeightFormat format = format_of(weights[op.weights[begin]].dtype);
-    while (end < op.weights.size() && format_of(weights[op.weights[end]].dtype) == format) ++end;
+    const WeightFormat format = format_of(op.weights[begin]);
+    while (end < op.weights.size() && format_of(op.weights[end]) == format) ++end;
     PlacedMatrix part;
     part.first_row = row;
     DOPPLER_ASSIGN(part.matrix, matrix(std::span(op.weights).subspan(begin, end - begin)));

@@ -83,6 +83,9 @@ struct TunedShape {
 // them.
 enum class VectorForm : std::uint8_t { kPlain, kByTap, kRates };
 
+// The weights of the product that makes the plan's logits, with or without a softcap and the like behind it.
+std::vector<WeightId> weights_of_logits(const Plan& plan);
+
 struct Context {
   std::shared_ptr<Device> device;
   KernelCache kernels;
@@ -98,6 +101,7 @@ struct Context {
   PageTable pages;
   bool has_fewer_positions = false;  // than the slots may use, because no more fit
   std::vector<Buffer> angles;        // by rope table: see shaders/rope_angle.wgsl
+  std::vector<WeightId> heads;       // the weights of the product that makes logits
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
   std::optional<std::uint32_t> alone;       // the slot whose row of pages is StepLayout::alone_row()
@@ -122,6 +126,7 @@ struct Context {
         options(o),
         most_binding_bytes(std::min(o.gpu_setup.most_shard_bytes, device->limits().binding_bytes)) {
     layout.tokens = step_tokens(o);
+    heads = weights_of_logits(plan);
     if (!o.gpu_setup.self_check) return;
     // Passing or failing with edited kernels says nothing about the real ones.
     self_check.emplace(*device,
@@ -157,6 +162,8 @@ struct Context {
   // A slot's row of pages, from that word of `step` on.
   Status write_pages(std::uint32_t slot, std::uint64_t word) const;
   Status allocate_states(const KvLayer& layer, KvBuffers& buffers) const;
+  // How a weight lies on the device.
+  WeightFormat format_of(WeightId id) const;
   // Uploads the matrices that are not on the device yet.
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);
   Result<std::vector<PlacedMatrix>> place(const Op& op);

@@ -20,8 +20,8 @@ constexpr auto kChoices = std::to_array<std::string_view>(
      "PG",   "ROUNDS",  "HEADS_EACH", "MOST_SPLITS", "GROUPS",  "QUANTISE_OUT", "KV_HALF", "STREAM"});
 
 // By CodeForm.
-constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",
-                                       "nibbles", "5 bits", "6 bits", "floats of 4 bits"};
+constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",     "signed nibbles",
+                                       "nibbles", "5 bits", "6 bits", "floats of 4 bits", "bf16 in 13 bits"};
 
 // Titles of the decode program's kernels: matched by file and, for gemv.wgsl, by what it fuses; for
 // joined.wgsl `pro` says whether a product waits for another one, and `epi` is that of the one that waits.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/gpu/bf16_in_13_bits.h"
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/shader.h"
 #include "backend/gpu/weights.h"
@@ -113,11 +115,15 @@ class PackedWeights {
         format_{form_, scales_form_} {
     const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
     codes.resize(tiles * units_ * format_.pieces() * kTileRows * 4);
-    scales.resize(tiles * scale_units() * format_.scale_words() * kTileRows);
+    scales.resize(tiles * (scale_units() * format_.scale_words() + format_.row_words()) * kTileRows);
     const std::size_t tile_codes = codes.size() / tiles, tile_scales = scales.size() / tiles;
     for (std::size_t tile = 0; tile < tiles; ++tile) {
       const std::size_t first = tile * kTileRows;
       if (first % apart >= each && first / apart == (first + kTileRows - 1) / apart) continue;
+      if (form_ == CodeForm::kBF16In13) {
+        for (std::size_t r = 0; r < kTileRows; ++r) put_in_13_bits(tile, r, sequence);
+        continue;
+      }
       for (std::size_t i = 0; i < tile_codes; ++i) codes[tile * tile_codes + i] = code_word(sequence);
       for (std::size_t i = 0; i < tile_scales; ++i)
         scales[tile * tile_scales + i] = scale_word(i / kTileRows % format_.scale_words(), sequence);
@@ -133,7 +139,9 @@ class PackedWeights {
     const std::size_t span = format_.scale_span();
     const auto scale = [&](std::size_t number) {
       const std::size_t at = row / kTileRows * scale_units() + unit / span;
-      return scales[(at * format_.scale_words() + number) * kTileRows + in_tile] >> (unit % span * 16);
+      const std::size_t front = (row / kTileRows + 1) * format_.row_words();
+      return scales[(front + at * format_.scale_words() + number) * kTileRows + in_tile] >>
+             (unit % span * 16);
     };
     const auto half = [](std::uint32_t w, std::size_t h) {
       return static_cast<double>(f16_to_f32(static_cast<std::uint16_t>(w >> (16 * h))));
@@ -147,6 +155,19 @@ class PackedWeights {
         return half(word(i / 2), i % 2);
       case CodeForm::kBF16:
         return bf16_to_f32(static_cast<std::uint16_t>(word(i / 2) >> (16 * (i % 2))));
+      case CodeForm::kBF16In13: {
+        const std::size_t b = i / 32, v = i % 32;
+        const auto lane = [](std::uint32_t w, std::size_t l) { return w >> (16 * l) & 0xffff; };
+        std::uint32_t bits = v < 24 ? lane(word(12 * b + v / 2), v % 2) : lane(scale(b), v % 2);
+        if (v >= 24 && v < 30) {
+          const std::size_t p = (v - 24) / 2;
+          bits = (bits >> p & 1) << 3;
+          for (std::size_t w = 0; w < 4; ++w)
+            bits |= (lane(word(12 * b + 4 * p + w), v % 2) & 7) << (13 - 3 * w);
+        }
+        const std::size_t first = row / kTileRows * (units_ * format_.scale_words() + 1) * kTileRows;
+        return half(bits & 0xfff8, 0) * std::bit_cast<float>(scales[first + in_tile]);
+      }
       case CodeForm::kBytes:
         code = static_cast<std::int8_t>(byte(word(i / 4), i % 4));
         break;
@@ -203,6 +224,21 @@ class PackedWeights {
 
  private:
   std::size_t scale_units() const { return (units_ + format_.scale_span() - 1) / format_.scale_span(); }
+  void put_in_13_bits(std::size_t tile, std::size_t row, Sequence& s) {
+    std::vector<std::uint16_t> values(units_ * kUnitValues);
+    const int smaller = static_cast<int>(row % 4);  // rows have factors of their own
+    for (std::uint16_t& value : values) value = f32_to_bf16(std::ldexp(s.number(), -smaller));
+    const int base = base_of_row(values);
+    const std::size_t words = format_.scale_words(), tile_words = (units_ * words + 1) * kTileRows;
+    scales[tile * tile_words + row] = std::bit_cast<std::uint32_t>(factor_of_base(base));
+    for (std::size_t b = 0; b < 2 * units_; ++b) {
+      std::array<std::uint32_t, kBlockPieceWords> pieces;
+      pack_in_13_bits(std::span(values).subspan(b * kBlockValues).first<kBlockValues>(), base, pieces,
+                      scales[tile * tile_words + (b + 1) * kTileRows + row]);
+      for (std::size_t w = 0; w < pieces.size(); ++w)
+        codes[(((tile * 2 * units_ + b) * 3 + w / 4) * kTileRows + row) * 4 + w % 4] = pieces[w];
+    }
+  }
   static std::uint32_t halves(Sequence& s) {
     return f32_to_f16(s.number() / 16) | std::uint32_t{f32_to_f16(s.number() / 16)} << 16;
   }

@@ -16,7 +16,7 @@ void add_format(ShaderValues& values, const GpuMatrix& matrix) {
 
 void bind_shard(std::vector<Bound>& buffers, const GpuMatrix& matrix, const Shard& shard) {
   buffers.push_back({"codes", shard.codes});
-  if (matrix.format.quantised()) buffers.push_back({"scales", shard.scales});
+  if (matrix.format.has_scales()) buffers.push_back({"scales", shard.scales});
 }
 
 void bind_bias(const PlacedMatrix& part, const Shard& shard, ShaderValues& values,

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "backend/gpu/bf16_in_13_bits.h"
 #include "base/float16.h"
 #include "quant/blocks.h"
 #include "system/memory.h"
@@ -340,11 +341,14 @@ class TilePacker {
         pieces_(matrix.format.pieces()),
         words_(matrix.format.scale_words()),
         span_(matrix.format.scale_span()),
+        row_words_(matrix.format.row_words()),
         codes_(matrix.format.codes) {}
 
   // Bytes of a tile.
   std::size_t code_bytes() const { return units_ * pieces_ * 16 * kTileRows; }
-  std::size_t scale_bytes() const { return (units_ + span_ - 1) / span_ * words_ * 4 * kTileRows; }
+  std::size_t scale_bytes() const {
+    return ((units_ + span_ - 1) / span_ * words_ + row_words_) * 4 * kTileRows;
+  }
 
   // Rows from `first` on, of which `last` is the last that will be asked for.
   Status pack(std::size_t first, std::size_t count, std::size_t last, std::byte* codes, std::byte* scales) {
@@ -356,15 +360,16 @@ class TilePacker {
       if (packing != nullptr)
         pack_blocks(dtype_info(tensor->dtype), from.data(), packing->pack, r, codes, scales);
       else
-        DOPPLER_TRY(pack_floats(*tensor, from, r, codes));
+        DOPPLER_TRY(pack_floats(*tensor, from, r, codes, scales));
     }
     return {};
   }
 
  private:
-  void put(std::size_t row, std::size_t unit, const std::uint32_t* from, std::byte* codes) const {
+  void put(std::size_t row, std::size_t unit, const void* from, std::byte* codes) const {
     std::byte* to = codes + (unit * pieces_ * kTileRows + row) * 16;
-    for (std::size_t p = 0; p < pieces_; ++p) std::memcpy(to + p * kTileRows * 16, from + 4 * p, 16);
+    const auto* pieces = static_cast<const std::byte*>(from);
+    for (std::size_t p = 0; p < pieces_; ++p) std::memcpy(to + p * kTileRows * 16, pieces + 16 * p, 16);
   }
 
   // The bytes of a row. Of a source those behind it are read with it, of at most `wanted` rows.
@@ -401,7 +406,7 @@ class TilePacker {
       }
       put(r, unit, unit_codes, codes);
       for (std::size_t w = 0; w < words_; ++w) {
-        std::byte* to = scales + ((unit / span_ * words_ + w) * kTileRows + r) * 4;
+        std::byte* to = scale(r, unit / span_ * words_ + w, scales);
         std::uint32_t word = unit_scales[w];
         if (unit % span_ != 0) {  // beside those of the unit before, in the word's upper half
           std::memcpy(&word, to, 4);
@@ -412,30 +417,59 @@ class TilePacker {
     }
   }
 
+  // Where a row has that word of all its units'.
+  std::byte* scale(std::size_t row, std::size_t word, std::byte* scales) const {
+    return scales + ((row_words_ + word) * kTileRows + row) * 4;
+  }
+
   Status pack_floats(const TensorView& tensor, std::span<const std::byte> from, std::size_t r,
-                     std::byte* codes) {
-    row_.assign(units_ * kUnitValues * 4, std::byte{0});
+                     std::byte* codes, std::byte* scales) {
+    std::span<const std::byte> row = from;
     if (codes_ == CodeForm::kF32) {
       floats_.resize(cols_);
       DOPPLER_TRY(decode_f32({.name = tensor.name, .dtype = tensor.dtype, .shape = {cols_}, .data = from}, 0,
                              floats_));
-      std::memcpy(row_.data(), floats_.data(), cols_ * 4);
-    } else {
-      std::memcpy(row_.data(), from.data(), cols_ * 2);
+      row = std::as_bytes(std::span(floats_));
     }
-    std::uint32_t unit_codes[64];
-    for (std::size_t unit = 0; unit < units_; ++unit) {
-      std::memcpy(unit_codes, row_.data() + unit * pieces_ * 16, pieces_ * 16);
-      put(r, unit, unit_codes, codes);
+    const std::size_t units_bytes = row.size() / cols_ * units_ * kUnitValues;
+    if (row.size() < units_bytes) {
+      row_.assign(units_bytes, std::byte{0});
+      std::ranges::copy(row, row_.begin());
+      row = row_;
     }
+    if (codes_ == CodeForm::kBF16In13) {
+      put_in_13_bits(row, r, codes, scales);
+      return {};
+    }
+    for (std::size_t unit = 0; unit < units_; ++unit) put(r, unit, row.data() + unit * pieces_ * 16, codes);
     return {};
   }
 
+  void put_in_13_bits(std::span<const std::byte> row, std::size_t r, std::byte* codes, std::byte* scales) {
+    halves_.resize(units_ * kUnitValues);
+    std::memcpy(halves_.data(), row.data(), halves_.size() * 2);
+    const int base = base_of_row(halves_);
+    const float factor = factor_of_base(base);
+    std::memcpy(scales + r * 4, &factor, 4);
+    for (std::size_t unit = 0; unit < units_; ++unit) {
+      std::uint32_t unit_codes[2 * kBlockPieceWords];
+      for (std::size_t b = 0; b < 2; ++b) {
+        std::uint32_t behind;
+        pack_in_13_bits(
+            std::span(halves_).subspan(unit * kUnitValues + b * kBlockValues).first<kBlockValues>(), base,
+            std::span(unit_codes).subspan(b * kBlockPieceWords).first<kBlockPieceWords>(), behind);
+        std::memcpy(scale(r, unit * words_ + b, scales), &behind, 4);
+      }
+      put(r, unit, unit_codes, codes);
+    }
+  }
+
   const WeightRows& rows_;
-  std::size_t cols_, units_, pieces_, words_, span_;
+  std::size_t cols_, units_, pieces_, words_, span_, row_words_;
   CodeForm codes_;
   std::vector<std::byte> row_;
   std::vector<float> floats_;
+  std::vector<std::uint16_t> halves_;
   const TensorView* held_ = nullptr;  // whose rows piece_ holds
   std::size_t held_begin_ = 0, held_end_ = 0;
   std::vector<std::byte> piece_;
@@ -497,12 +531,13 @@ Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& ma
 }  // namespace
 
 std::uint32_t WeightFormat::pieces() const {
-  constexpr std::uint32_t kPieces[] = {16, 8, 8, 4, 2, 2, 2, 2, 2};  // by CodeForm
+  constexpr std::uint32_t kPieces[] = {16, 8, 8, 4, 2, 2, 2, 2, 2, 6};  // by CodeForm
   return kPieces[static_cast<std::size_t>(codes)];
 }
 
 std::uint32_t WeightFormat::high_words() const {
-  return codes == CodeForm::kSignedFive ? 2 : codes == CodeForm::kSignedSix ? 4 : 0;
+  constexpr std::uint32_t kWords[] = {0, 0, 0, 0, 0, 0, 2, 4, 0, 2};  // by CodeForm
+  return kWords[static_cast<std::size_t>(codes)];
 }
 
 std::uint32_t WeightFormat::scale_words() const {
@@ -510,8 +545,12 @@ std::uint32_t WeightFormat::scale_words() const {
   return kWords[static_cast<std::size_t>(scales)] + high_words();
 }
 
+std::uint32_t WeightFormat::row_words() const {
+  return codes == CodeForm::kBF16In13 ? 1 : 0;
+}
+
 std::uint64_t WeightFormat::row_bytes(std::uint32_t units) const {
-  return std::uint64_t{units} * pieces() * 16 +
+  return std::uint64_t{units} * pieces() * 16 + row_words() * 4 +
          std::uint64_t{(units + scale_span() - 1) / scale_span()} * scale_words() * 4;
 }
 
@@ -522,13 +561,20 @@ WeightFormat format_of(DType type) {
   return packing == nullptr ? WeightFormat{} : packing->format;
 }
 
+WeightFormat head_format_of(DType type) {
+  if (type == DType::kBF16) return {CodeForm::kBF16In13, ScaleForm::kNone};
+  return format_of(type);
+}
+
 Result<GpuMatrix> upload_matrix(Device& device, ThreadPool& pool, std::span<const TensorView* const> tensors,
-                                std::uint64_t most_bytes) {
+                                std::uint64_t most_bytes, std::optional<WeightFormat> format) {
   GpuMatrix matrix;
-  matrix.format = format_of(tensors.front()->dtype);
+  matrix.format = format.value_or(format_of(tensors.front()->dtype));
   std::uint64_t rows = 0;
   for (const TensorView* tensor : tensors) {
-    if (tensor->cols() != tensors.front()->cols() || format_of(tensor->dtype) != matrix.format) {
+    const bool takes =
+        matrix.format == format_of(tensor->dtype) || matrix.format == head_format_of(tensor->dtype);
+    if (tensor->cols() != tensors.front()->cols() || !takes) {
       return fail(ErrorCode::kInternal, "The tensors {} and {} differ in width or form.",
                   tensors.front()->name, tensor->name);
     }

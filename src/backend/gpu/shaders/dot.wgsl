@@ -75,7 +75,7 @@ fn dot_unit(
 #else
   var sum = 1.2e-38;
 #endif
-#if QUANTISED
+#if QUANTISED && FORM != 9
 #for g in 0..2 + 2 * (GROUPS_16)
   let scale${g} = group_scale(
 #for s in 0..SCALE_WORDS
@@ -118,6 +118,19 @@ fn dot_unit(
   sum = fma(part${b}, xs${b}.x, sum);
 #if HAS_MIN && !(GROUPS_16)
   sum = fma(scale${b}.y, xs${b}.y, sum);
+#endif
+#endfor
+#elif FORM == 9
+  // Less the row's factor, which is a power of two.
+#for j in 0..16
+#define B j / 8
+#define V j % 8
+#if V < 6
+  sum = plus_products(sum, stored_four(w${3 * B + V / 2}[${V % 2 * 2}], w${3 * B + V / 2}[${V % 2 * 2 + 1}]), x_at(unit, ${j}u));
+#elif V == 6
+  sum = plus_products(sum, vec4f(two_between(w${3 * B}, s${B}, 0u), two_between(w${3 * B + 1}, s${B}, 1u)), x_at(unit, ${j}u));
+#else
+  sum = plus_products(sum, vec4f(two_between(w${3 * B + 2}, s${B}, 2u), stored_two(s${B})), x_at(unit, ${j}u));
 #endif
 #endfor
 #elif QUANTISED

@@ -10,7 +10,7 @@ enable wgpu_cooperative_matrix;
 // Workgroups: x over rows of W, y over tokens, z over splits. Subgroups have 32 threads, in order.
 //
 // Template values (half_shape.cpp, batch_halves.cpp):
-//   TM, TN, GM, GN, KB: THREADS = 32 GM GN = KB TN; ROWS of W, UNITS_K units of a row; FORM 1 to 8, SCALES see weights.wgsl
+//   TM, TN, GM, GN, KB: THREADS = 32 GM GN = KB TN; ROWS of W, UNITS_K units of a row; FORM 1 to 9, SCALES see weights.wgsl
 //   BIAS 1: bias[row] is added; COUNT the word of `step` with the number of tokens; HALF_TOKENS tokens that x16 has room for
 //   token i's row of `out` begins at float i * OUT_STRIDE + OUT_OFFSET; COOP see coop.wgsl
 // Letters: w codes, s scales, h upper bits of W; x of X; a number behind them is the set of registers.
@@ -94,6 +94,11 @@ fn nibbles(w : u32) -> vec4<f16> {
 fn nibbles(w : u32) -> vec4<f16> {
   return halves((w & 0x000f000fu) | 0x64006400u, ((w >> 8u) & 0x000f000fu) | 0x64006400u) - vec4<f16>(1024.0h);
 }
+#elif FORM == 9
+// In the order in which halves.wgsl has four activations.
+fn four(v : vec4f, factor : f32) -> vec4<f16> {
+  return vec4<f16>(v.xzyw * factor);
+}
 #elif FORM >= 3
 fn signed_bytes(w : u32) -> vec4<f16> {
   let u = w ^ 0x80808080u;
@@ -143,6 +148,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let from_x = token0 * 8u + t;
   let to_w = (t % ${TN}u) * ${PITCH}u + block * 8u;
   let to_x = (t / 8u) * ${PITCH}u + t % 8u;
+#if FORM == 9
+  let factor = row_factor(row) * 32.0;
+#endif
   // The subgroup's part of the tile.
   let part_m = (t / 32u) % ${GM}u * ${FM * 16}u;
   let part_n = (t / 32u) / ${GM}u * ${FN * 16}u;
@@ -184,7 +192,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       break;
     }
 #endif
-#if FORM >= 3
+#if FORM == 9
+#for n in 0..6
+    tile_w[to_w + ${n}u] = four(stored_four(w${set}_${n / 2}[${n % 2 * 2}], w${set}_${n / 2}[${n % 2 * 2 + 1}]), factor);
+#endfor
+    tile_w[to_w + 6u] = four(vec4f(two_between(w${set}_0, h${set}_0, 0u), two_between(w${set}_1, h${set}_0, 1u)), factor);
+    tile_w[to_w + 7u] = four(vec4f(two_between(w${set}_2, h${set}_0, 2u), stored_two(h${set}_0)), factor);
+#elif FORM >= 3
 #for g in 0..GROUPS_EACH
     {
 #if KB == 1

@@ -89,6 +89,9 @@ var<workgroup> acts : array<f32, ${R}>;  // the workgroup's results
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let row = group.x * ${R}u + t % ${R}u;
   let lane = t / ${R}u;
+#if FORM == 9
+  let factor = row_factor(row);
+#endif
 #if STREAM
 #include "stream_loads.wgsl"
 #else
@@ -111,7 +114,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if EPI == 1
   let both = row_sum(vec2f(sum0, sum1), t);
 #else
+#if FORM == 9
+  let total = row_sum(vec2f(sum0, 0.0), t).x * factor;
+#else
   let total = row_sum(vec2f(sum0, 0.0), t).x;
+#endif
 #endif
 #if EPI == 0
   if (t < ${R}u && row < ${ROWS}u) {

@@ -163,6 +163,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let to = group.x * ${ROWS_HERE}u + at % ${SETS}u * ${R}u + i % ${R}u;
     if (column < count && to < ${ROWS}u) {
       var total = lanes_sum(at, i % ${R}u);
+#if FORM == 9
+      total *= row_factor(to);
+#endif
 #if BIAS
       total += bias[to];
 #endif

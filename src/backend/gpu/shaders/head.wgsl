@@ -55,6 +55,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endif
 #endfor
+#if FORM == 9
+  var factor = row_factor(group.x * ${R}u + t % ${R}u);
+#endif
   prologue(t, group.x == 0u);
 #if GREEDY
   let pad = step[${PAD_WORD}];
@@ -76,6 +79,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endif
 #endfor
+#if FORM == 9
+    let next_factor = row_factor(next);
+#endif
     // Neighbours first, as unit_products.wgsl adds them.
 #for u in 0..UNITS
     let made${u} = dot_unit(
@@ -100,6 +106,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
     var logit = row_sum(vec2f(d, 0.0), t).x;
+#if FORM == 9
+    logit *= factor;
+    factor = next_factor;
+#endif
     if (t < ${R}u && row < ${ROWS}u) {
 #if EMIT_RAW
       raw_logits[${ROW0}u + row] = logit;

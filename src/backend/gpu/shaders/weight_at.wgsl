@@ -2,6 +2,20 @@
 fn weight_at(row : u32, q : u32) -> vec4f {
   let unit = q >> 4u;
   let j = q & 15u;
+#if FORM == 9
+  let block = j >> 3u;
+  let at = code_index(row, unit) + block * 192u;
+  let v = j & 7u;
+  if (v < 6u) {
+    let w = codes[at + (v >> 1u) * 64u];
+    return select(stored_four(w.z, w.w), stored_four(w.x, w.y), (v & 1u) == 0u) * row_factor(row);
+  }
+  let behind = scales[scale_index(row, unit) + block * 64u];
+  if (v == 6u) {
+    return vec4f(two_between(codes[at], behind, 0u), two_between(codes[at + 64u], behind, 1u)) * row_factor(row);
+  }
+  return vec4f(two_between(codes[at + 128u], behind, 2u), stored_two(behind)) * row_factor(row);
+#else
 #if HIGH_WORDS
   let high = scales[scale_index(row, unit) + (${OWN_WORDS}u + high_word(j)) * 64u];
   let v = unpack_high(codes[code_index(row, unit) + piece_of(j) * 64u], j, high);
@@ -22,5 +36,6 @@ fn weight_at(row : u32, q : u32) -> vec4f {
   return v * scale.x + scale.y;
 #else
   return v;
+#endif
 #endif
 }

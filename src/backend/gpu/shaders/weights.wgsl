@@ -3,7 +3,7 @@
 //   scales[((tile * SCALE_UNITS + unit / SCALE_SPAN) * SCALE_WORDS + word) * 64 + row % 64]
 // FORM: 0 f32, 1 f16, 2 bf16, 3 signed bytes, 4 signed nibbles, 5 unsigned nibbles, 6 and 7 nibbles of signed codes of 5 and 6
 // bits, whose upper bits lie in HIGH_WORDS behind the scales (weights.cpp: put_signed_five, put_signed_six), 8 nibbles that stand for
-// the 15 levels of MXFP4 (below). A piece of nibbles holds a block of 32 values: the first 16 in the low nibbles of its bytes, the
+// the 15 levels of MXFP4 (below), 9 bf16 in 13 bits (bf16_in_13_bits.h; only of heads, with activations in floats). A piece of nibbles holds a block of 32 values: the first 16 in the low nibbles of its bytes, the
 // others in the high ones.
 // SCALES: 0 none; 1 two f16 (blocks of 32); 2 the same and two f16 minima; 3 bytes (scale, min) x 2 and f16 d, dmin;
 // 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32; 7 two bytes e, for
@@ -13,8 +13,8 @@
 // one scale have 16 values, else 32. HAS_MIN: there are minima. SCALE_SPAN units of a row share their scale words.
 #define SCALE_SPAN 1 + (SCALES == 7)
 #define SCALE_UNITS (UNITS_K + SCALE_SPAN - 1) / (SCALE_SPAN)
-#define PIECES (FORM == 0) * 16 + (FORM == 1 || FORM == 2) * 8 + (FORM == 3) * 4 + (FORM >= 4) * 2
-#define HIGH_WORDS 2 * (FORM == 6) + 4 * (FORM == 7)
+#define PIECES (FORM == 0) * 16 + (FORM == 1 || FORM == 2) * 8 + (FORM == 3) * 4 + (FORM >= 4 && FORM <= 8) * 2 + (FORM == 9) * 6
+#define HIGH_WORDS 2 * (FORM == 6 || FORM == 9) + 4 * (FORM == 7)
 #define OWN_WORDS (SCALES == 1 || SCALES == 7) + 2 * (SCALES == 2 || SCALES == 3 || SCALES == 4 || SCALES == 6) + 3 * (SCALES == 5)
 #define SCALE_WORDS OWN_WORDS + HIGH_WORDS
 #define QUANTISED FORM >= 3
@@ -27,7 +27,10 @@ fn code_index(row : u32, unit : u32) -> u32 {
 }
 #if QUANTISED
 fn scale_index(row : u32, unit : u32) -> u32 {
-#if SCALES == 7
+#if FORM == 9
+  // Behind the factors of the tile's rows.
+  return (row >> 6u) * ${(UNITS_K * 2 + 1) * 64}u + 64u + unit * 128u + (row & 63u);
+#elif SCALES == 7
   return ((row >> 6u) * ${SCALE_UNITS}u + unit / 2u) * ${SCALE_WORDS * 64}u + (row & 63u);
 #else
   return ((row >> 6u) * ${UNITS_K}u + unit) * ${SCALE_WORDS * 64}u + (row & 63u);
@@ -40,6 +43,25 @@ fn own_scale(word : u32, unit : u32) -> u32 {
 #else
   return word;
 #endif
+}
+#endif
+
+#if FORM == 9
+// What a row's values, and sums of their products, are multiplied by.
+fn row_factor(row : u32) -> f32 {
+  return bitcast<f32>(scales[(row >> 6u) * ${(UNITS_K * 2 + 1) * 64}u + (row & 63u)]);
+}
+// Four values of two words of a piece, and two of the word behind.
+fn stored_four(a : u32, b : u32) -> vec4f {
+  return vec4f(unpack2x16float(a & 0xfff8fff8u), unpack2x16float(b & 0xfff8fff8u));
+}
+fn stored_two(behind : u32) -> vec2f {
+  return unpack2x16float(behind & 0xfff8fff8u);
+}
+// The two values that piece w, number p of its block, holds beside its eight.
+fn two_between(w : vec4u, behind : u32, p : u32) -> vec2f {
+  return unpack2x16float(((w.x << 13u) & 0xe000e000u) | ((w.y << 10u) & 0x1c001c00u) | ((w.z << 7u) & 0x03800380u) |
+      ((w.w << 4u) & 0x00700070u) | ((behind << (3u - p)) & 0x00080008u));
 }
 #endif
 
@@ -114,7 +136,7 @@ const kMagicFloat = 12582912.0;
 #define BITS_IN_SCALE (FMA_ROUNDS_ONCE) && SCALES == 1
 #endif
 
-#if QUANTISED
+#if QUANTISED && FORM != 9
 // Scale and minimum of group g of a unit: of its two blocks of 32, or its four of 16. s: the unit's scale words.
 fn group_scale(
 #for s in 0..SCALE_WORDS
@@ -154,7 +176,9 @@ fn piece_of(j : u32) -> u32 {
   return j >> 3u;
 #endif
 }
-#if HIGH_WORDS
+#if FORM == 9
+// dot.wgsl and weight_at.wgsl read blocks of 32.
+#elif HIGH_WORDS
 // The word of HIGH_WORDS that belongs to vector j, and the vector.
 fn high_word(j : u32) -> u32 {
 #if FORM == 6
