@@ -222,12 +222,13 @@ class Bench {
     DOPPLER_ASSIGN(const Buffer parts, device_->make_buffer("parts", std::uint64_t{4} * kRoom * rows * 4));
     const std::uint32_t tokens = kTokens[0];
     DOPPLER_TRY(device_->write(step_, 0, std::as_bytes(std::span(&tokens, 1))));
-    const auto chosen = choose_float_shape(device_->limits(), tokens, rows, matrix.units, false);
+    const auto chosen =
+        choose_float_shape(device_->limits(), matrix.format, tokens, rows, matrix.units, false);
     std::vector<float> first;
     for (GemmShape shape : float_shapes()) {
       for (shape.splits = 1; shape.splits <= 4; ++shape.splits) {
         if ((shape.splits > 1 && rows > 4096) || late()) break;
-        if (float_gemm_bytes(shape) > device_->limits().workgroup_bytes) break;
+        if (float_gemm_bytes(shape, matrix.format) > device_->limits().workgroup_bytes) break;
         ShaderValues values = float_gemm_values(shape, matrix.format, rows, matrix.units);
         values["X_STRIDE"] = values["WIDTH"] = cols;
         values["X_OFFSET"] = 0;

@@ -357,8 +357,8 @@ Status BatchBuilder::gemm_float(const Variant& variant, const PlacedMatrix& part
                                 Dispatches& out) {
   const Op& op = op_at(variant.op);
   const GpuMatrix& matrix = *part.matrix;
-  std::optional<GemmShape> shape =
-      choose_float_shape(device().limits(), variant.rows, shard.rows, matrix.units, variant.rows <= kFewRows);
+  std::optional<GemmShape> shape = choose_float_shape(device().limits(), matrix.format, variant.rows,
+                                                      shard.rows, matrix.units, variant.rows <= kFewRows);
   if (!shape) return gemv(op, part, shard, variant, out);
   if (variant.few) shape = for_few_tokens(*shape);
   // Compiling unrolled code for a CPU takes longer than it saves.

@@ -68,13 +68,14 @@ double columns_cost(const ColumnsShape& shape, const WeightFormat& format, std::
 }
 
 // The same of weights in floats, as a rank: no model fits what 101 timings of BF16 and F32 show, since the
-// driver's compiler moves loads about. The best have two rows a thread and 32 loads of weights under way, and
-// few threads; or, of long rows, one row and so many threads that few registers are left for such moves.
+// driver's compiler moves loads about. The best have two rows a thread and 24 to 32 loads of weights under
+// way, and few threads; or, of long rows, one row and so many threads that few registers are left for such
+// moves.
 double float_columns_rank(const ColumnsShape& shape, const WeightFormat& format) {
   const double loads = double(shape.units) * shape.sets * format.pieces();
   const std::uint32_t threads = shape.threads();
   double rank = 30;
-  if (shape.sets == 2 && loads == 32 && shape.rows >= 8 && threads <= 288) {
+  if (shape.sets == 2 && loads >= 24 && loads <= 32 && shape.rows >= 8 && threads <= 288) {
     rank = 0;
   } else if (shape.sets == 1) {
     rank = threads > 288 ? 10 : 20;

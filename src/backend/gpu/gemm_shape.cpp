@@ -242,21 +242,24 @@ std::span<const GemmShape> float_shapes(bool tree) {
 
 // Vectors of four values along k in a step. A tile of few tokens, which a workgroup or two of a processor
 // have, waits for memory in each step, so it takes a whole unit; one of many has too few registers for that.
-// Each thread loads two vectors of the weights at least, which are one load of halves.
-std::uint32_t float_vecs(const GemmShape& shape) {
-  return shape.tile_tokens <= 16 ? 16 : std::max(4u, 2 * shape.threads() / shape.tile_rows);
+// Each thread loads two vectors of the weights at least, which are one load of halves. BF16 in 13 bits comes
+// in blocks of eight vectors.
+std::uint32_t float_vecs(const GemmShape& shape, const WeightFormat& format) {
+  const std::uint32_t least = format.codes == CodeForm::kBF16In13 ? 8 : 4;
+  return shape.tile_tokens <= 16 ? 16 : std::max(least, 2 * shape.threads() / shape.tile_rows);
 }
 
-std::uint32_t float_gemm_bytes(const GemmShape& shape) {
-  return (shape.tile_rows + shape.tile_tokens + 2) * float_vecs(shape) * 16;
+std::uint32_t float_gemm_bytes(const GemmShape& shape, const WeightFormat& format) {
+  return (shape.tile_rows + shape.tile_tokens + 2) * float_vecs(shape, format) * 16;
 }
 
-std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,
-                                            std::uint32_t units, bool tree) {
+std::optional<GemmShape> choose_float_shape(const Limits& limits, const WeightFormat& format,
+                                            std::uint32_t tokens, std::uint32_t rows, std::uint32_t units,
+                                            bool tree) {
   const auto fits = [&](const GemmShape& shape) {
     // Of few rows no tile is mostly empty.
     return (!tree || shape.tile_tokens <= few_rows_tile(tokens)) &&
-           float_gemm_bytes(shape) <= limits.workgroup_bytes &&
+           float_gemm_bytes(shape, format) <= limits.workgroup_bytes &&
            shape.threads() <= limits.workgroup_invocations;
   };
   return fastest(float_shapes(tree), kFloatMachine, fits, tokens, rows, units, tree);
@@ -266,7 +269,7 @@ ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& forma
                                std::uint32_t units) {
   ShaderValues values = gemm_values(shape, format, rows, units);
   for (const char* other : {"UK", "GROUPED"}) values.erase(other);
-  values["KV"] = float_vecs(shape);
+  values["KV"] = float_vecs(shape, format);
   return values;
 }
 

@@ -59,9 +59,10 @@ std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightF
 // The same for float activations (shaders/gemm_float.wgsl), where `units` of a cut do not count; with `tree`
 // or without.
 std::span<const GemmShape> float_shapes(bool tree = false);
-std::uint32_t float_gemm_bytes(const GemmShape& shape);
-std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,
-                                            std::uint32_t units, bool tree);
+std::uint32_t float_gemm_bytes(const GemmShape& shape, const WeightFormat& format);
+std::optional<GemmShape> choose_float_shape(const Limits& limits, const WeightFormat& format,
+                                            std::uint32_t tokens, std::uint32_t rows, std::uint32_t units,
+                                            bool tree);
 ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
                                std::uint32_t units);
 

@@ -79,6 +79,9 @@ std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightForma
   const std::uint32_t most_threads =
       std::min<std::uint32_t>(device.limits().workgroup_invocations, quantises ? 1024 : 512);
   const std::uint32_t subgroup = device.features().subgroup_size;
+  // Threads of a workgroup: fewer where there are three to a processor (head_groups_of(),
+  // decode_products.cpp).
+  const double best_threads = format.codes == CodeForm::kBF16In13 ? 256 : 448;
   std::vector<std::pair<double, GemvShape>> shapes;
   for (std::uint32_t per_row = quantises ? 32 : 1; per_row <= 64; per_row *= 2) {
     if (gated && rows % per_row != 0) continue;
@@ -95,7 +98,7 @@ std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightForma
         const double loads = at_once * format.pieces() * (gated ? 2.0 : 1.0);
         // Fitted to 64 shapes each of 20 products of four models on an H200: among the six that look best is
         // one within half a percent of the fastest.
-        double cost = std::max(0.0, octaves(shape.threads(), 448) - 0.4) + 0.25 * octaves(loads, 3) +
+        double cost = std::max(0.0, octaves(shape.threads(), best_threads) - 0.4) + 0.25 * octaves(loads, 3) +
                       0.5 * std::max(0.0, 48.0 * per_row / rows - 1) +
                       0.1 * octaves(rows / double(per_row), 320);
         if (shape.threads() % subgroup != 0) cost += 3;

@@ -125,13 +125,8 @@ fn dot_unit(
 #for j in 0..16
 #define B j / 8
 #define V j % 8
-#if V < 6
-  sum = plus_products(sum, stored_four(w${3 * B + V / 2}[${V % 2 * 2}], w${3 * B + V / 2}[${V % 2 * 2 + 1}]), x_at(unit, ${j}u));
-#elif V == 6
-  sum = plus_products(sum, vec4f(two_between(w${3 * B}, s${B}, 0u), two_between(w${3 * B + 1}, s${B}, 1u)), x_at(unit, ${j}u));
-#else
-  sum = plus_products(sum, vec4f(two_between(w${3 * B + 2}, s${B}, 2u), stored_two(s${B})), x_at(unit, ${j}u));
-#endif
+#define P 3 * B + (V < 6) * (V / 2) + (V == 7) * 2
+  sum = plus_products(sum, block_vector(w${P}, w${3 * B + 1}, s${B}, ${V}u), x_at(unit, ${j}u));
 #endfor
 #elif QUANTISED
 #for j in 0..16

@@ -26,16 +26,21 @@
 #endif
 #include "weights.wgsl"
 // LN threads lie along the rows, LM along the tokens. Float weights wait in registers as they are stored, VECS_W vectors
-// of four in each load; others are decoded when they are loaded. LOADS_W, LOADS_X loads of a thread in a step.
+// of four in each load; bf16 in 13 bits in pieces, ITEMS of all rows in a step's blocks, with the words behind them; others are
+// decoded when they are loaded. LOADS_W, LOADS_X loads of a thread in a step.
 #define LN TN / RN
 #define LM TM / RM
 #define THREADS LN * LM
-#if QUANTISED
-#define VECS_W 1
+#define DECODED (QUANTISED) && FORM != 9
+#if FORM == 9
+#define ITEMS TN * KV / 8 * 3
+#define LOADS_W (ITEMS + THREADS - 1) / THREADS
+#elif DECODED
+#define LOADS_W TN * KV / THREADS
 #else
 #define VECS_W 16 / (PIECES)
-#endif
 #define LOADS_W TN * KV / VECS_W / THREADS
+#endif
 #define LOADS_X TM * KV / THREADS
 // Tokens lie two further apart than there are: KV vectors of two tokens, as eight threads store them, fill the banks.
 #define PITCH TM + 2
@@ -52,7 +57,7 @@
 var<workgroup> tile_w : array<vec4f, ${TN * KV}>;  // [vector of the step][row]
 var<workgroup> tile_x : array<vec4f, ${PITCH * KV}>;  // [vector of the step][token], PITCH apart
 
-#if QUANTISED
+#if DECODED
 #include "weight_at.wgsl"
 #endif
 // Values 4q .. 4q+3 of a token's activations, zero after the last one.
@@ -102,18 +107,27 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   // Where this thread's share of a step lies, by load n: rw, pw row and place in the step of weights; tx, vx token and
   // vector of activations.
 #for n in 0..LOADS_W
-  let rw${n} = min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${LAST_ROW}u);
-  let pw${n} = (t + ${n * THREADS}u) / ${TN}u;
+#if FORM == 9
+  // Where there are more threads than items, the last one is loaded again.
+  let iw${n} = min(t + ${n * THREADS}u, ${ITEMS - 1}u);
+#else
+  let iw${n} = t + ${n * THREADS}u;
+#endif
+  let rw${n} = min(row0 + iw${n} % ${TN}u, ${LAST_ROW}u);
+  let pw${n} = iw${n} / ${TN}u;
 #endfor
 #for n in 0..LOADS_X
   let tx${n} = min(token0 + (t + ${n * THREADS}u) / ${KV}u, tokens - 1u);
   let vx${n} = (t + ${n * THREADS}u) % ${KV}u;
 #endfor
 #for n in 0..LOADS_W
-#if QUANTISED
+#if DECODED
   var w${n} = vec4f(0.0);
 #else
   var w${n} = vec4u(0u);
+#endif
+#if FORM == 9
+  var h${n} = 0u;  // the word behind
 #endif
 #endfor
 #for n in 0..LOADS_X
@@ -126,11 +140,28 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   for (var at = first; at < end; at += ${KV}u) {
     workgroupBarrier();
 #for n in 0..LOADS_W
-#if QUANTISED
+#if DECODED
     tile_w[t + ${n * THREADS}u] = w${n};
+#elif FORM == 9
+    if (t + ${n * THREADS}u < ${ITEMS}u) {
+      let p = pw${n} % 3u;
+      let first = pw${n} / 3u * ${8 * TN}u + iw${n} % ${TN}u;
+      let between = two_between(w${n}, h${n}, p);
+      tile_w[first + p * ${2 * TN}u] = stored_four(w${n}.x, w${n}.y);
+      tile_w[first + p * ${2 * TN}u + ${TN}u] = stored_four(w${n}.z, w${n}.w);
+      if (p == 0u) {
+        tile_w[first + ${6 * TN}u].x = between.x;
+        tile_w[first + ${6 * TN}u].y = between.y;
+      } else if (p == 1u) {
+        tile_w[first + ${6 * TN}u].z = between.x;
+        tile_w[first + ${6 * TN}u].w = between.y;
+      } else {
+        tile_w[first + ${7 * TN}u] = vec4f(between, stored_two(h${n}));
+      }
+    }
 #else
 #for e in 0..VECS_W
-    tile_w[(pw${n} * ${VECS_W}u + ${e}u) * ${TN}u + (t + ${n * THREADS}u) % ${TN}u] = unpack_piece(w${n}, ${e}u);
+    tile_w[(pw${n} * ${VECS_W}u + ${e}u) * ${TN}u + iw${n} % ${TN}u] = unpack_piece(w${n}, ${e}u);
 #endfor
 #endif
 #endfor
@@ -142,8 +173,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     next = min(at + ${KV}u, ${VECS_K - KV}u);
 #endif
 #for n in 0..LOADS_W
-#if QUANTISED
+#if DECODED
     w${n} = weight_at(rw${n}, next + pw${n});
+#elif FORM == 9
+    w${n} = codes[code_index(rw${n}, 0u) + (next / 8u * 3u + pw${n}) * 64u];
+    h${n} = scales[scale_index(rw${n}, 0u) + (next / 8u + pw${n} / 3u) * 64u];
 #else
     w${n} = codes[code_index(rw${n}, 0u) + (next / ${VECS_W}u + pw${n}) * 64u];
 #endif
@@ -200,10 +234,15 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       {
         let row = row0 + column + ${j * LN}u;
         if (row < ${ROWS}u) {
-#if BIAS
-          out[to + row] = sum${i}_${j} + bias[row];
+#if FORM == 9
+          let result = sum${i}_${j} * row_factor(row);
 #else
-          out[to + row] = sum${i}_${j};
+          let result = sum${i}_${j};
+#endif
+#if BIAS
+          out[to + row] = result + bias[row];
+#else
+          out[to + row] = result;
 #endif
         }
       }

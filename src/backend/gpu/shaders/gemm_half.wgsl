@@ -193,11 +193,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     }
 #endif
 #if FORM == 9
-#for n in 0..6
-    tile_w[to_w + ${n}u] = four(stored_four(w${set}_${n / 2}[${n % 2 * 2}], w${set}_${n / 2}[${n % 2 * 2 + 1}]), factor);
+#for v in 0..8
+#define P (v < 6) * (v / 2) + (v == 7) * 2
+    tile_w[to_w + ${v}u] = four(block_vector(w${set}_${P}, w${set}_1, h${set}_0, ${v}u), factor);
 #endfor
-    tile_w[to_w + 6u] = four(vec4f(two_between(w${set}_0, h${set}_0, 0u), two_between(w${set}_1, h${set}_0, 1u)), factor);
-    tile_w[to_w + 7u] = four(vec4f(two_between(w${set}_2, h${set}_0, 2u), stored_two(h${set}_0)), factor);
 #elif FORM >= 3
 #for g in 0..GROUPS_EACH
     {

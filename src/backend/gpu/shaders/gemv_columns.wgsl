@@ -94,6 +94,40 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     if (done < ${UNITS - 1}u) {
       load_next();
     }
+#if FORM == 9
+    // What takes many instructions to read is read once for all columns.
+#for c in 0..COLUMNS
+#for n in 0..SETS
+    sum${c}_${n} = 1.2e-38;  // as dot.wgsl begins
+#endfor
+#endfor
+#for j in 0..16
+#define B j / 8
+#define V j % 8
+#define P 3 * B + (V < 6) * (V / 2) + (V == 7) * 2
+    {
+#for n in 0..SETS
+      let w_${n} = block_vector(v${n}_${P}, v${n}_${3 * B + 1}, z${n}_${B}, ${V}u);
+#endfor
+#for c in 0..COLUMNS
+      {
+        token = min(first + ${c}u, count - 1u);
+        let x = x_at(unit, ${j}u);
+#for n in 0..SETS
+        sum${c}_${n} = plus_products(sum${c}_${n}, w_${n}, x);
+#endfor
+      }
+#endfor
+    }
+#endfor
+#if !(COVERED)
+#for c in 0..COLUMNS
+#for n in 0..SETS
+    sum${c}_${n} = select(0.0, sum${c}_${n}, lane * ${UNITS}u + done < ${UNITS_K}u);
+#endfor
+#endfor
+#endif
+#else
 #for c in 0..COLUMNS
     token = min(first + ${c}u, count - 1u);
 #for n in 0..SETS
@@ -110,6 +144,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #endfor
 #endfor
+#endif
 #include "branch_sums.wgsl"
 #for n in 0..SETS
 #for p in 0..PIECES

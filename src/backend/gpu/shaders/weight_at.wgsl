@@ -6,15 +6,8 @@ fn weight_at(row : u32, q : u32) -> vec4f {
   let block = j >> 3u;
   let at = code_index(row, unit) + block * 192u;
   let v = j & 7u;
-  if (v < 6u) {
-    let w = codes[at + (v >> 1u) * 64u];
-    return select(stored_four(w.z, w.w), stored_four(w.x, w.y), (v & 1u) == 0u) * row_factor(row);
-  }
   let behind = scales[scale_index(row, unit) + block * 64u];
-  if (v == 6u) {
-    return vec4f(two_between(codes[at], behind, 0u), two_between(codes[at + 64u], behind, 1u)) * row_factor(row);
-  }
-  return vec4f(two_between(codes[at + 128u], behind, 2u), stored_two(behind)) * row_factor(row);
+  return block_vector(codes[at + first_piece(v) * 64u], codes[at + 64u], behind, v) * row_factor(row);
 #else
 #if HIGH_WORDS
   let high = scales[scale_index(row, unit) + (${OWN_WORDS}u + high_word(j)) * 64u];

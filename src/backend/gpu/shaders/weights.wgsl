@@ -63,6 +63,19 @@ fn two_between(w : vec4u, behind : u32, p : u32) -> vec2f {
   return unpack2x16float(((w.x << 13u) & 0xe000e000u) | ((w.y << 10u) & 0x1c001c00u) | ((w.z << 7u) & 0x03800380u) |
       ((w.w << 4u) & 0x00700070u) | ((behind << (3u - p)) & 0x00080008u));
 }
+// Values 4v .. 4v+3 (v < 8) of a block, from the piece that holds the first of them and, where v is 6, the block's second piece.
+fn block_vector(w : vec4u, second : vec4u, behind : u32, v : u32) -> vec4f {
+  if (v == 6u) {
+    return vec4f(two_between(w, behind, 0u), two_between(second, behind, 1u));
+  }
+  if (v == 7u) {
+    return vec4f(two_between(w, behind, 2u), stored_two(behind));
+  }
+  return select(stored_four(w.z, w.w), stored_four(w.x, w.y), (v & 1u) == 0u);
+}
+fn first_piece(v : u32) -> u32 {
+  return select(select(2u, 0u, v == 6u), v >> 1u, v < 6u);
+}
 #endif
 
 #if FORM == 8
