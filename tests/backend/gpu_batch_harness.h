@@ -22,6 +22,7 @@ namespace doppler::gpu::testing {
 
 using doppler::testing::random_blocks;
 using doppler::testing::random_floats;
+using doppler::testing::vary_rows;
 
 // What a kernel must not touch.
 inline constexpr std::uint32_t kGuard = 0x7fc0dead;  // a NaN, too
