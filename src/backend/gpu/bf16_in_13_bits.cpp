@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kFraction = 7, kDropped = 3;  // bits of BF16's fraction, and those that a half has beyond it
 constexpr int kMostExponent = 30;           // of a half that is a number
-constexpr int kHalfBias = 15, kFloatBias = 127;
+constexpr int kHalfBias = 15;
 constexpr std::int16_t kMagnitude = 0x7fff, kNotFinite = 0x7f80;
 constexpr std::uint16_t kSign = 0x8000;
 
@@ -50,6 +50,7 @@ int base_of_row(std::span<const std::uint16_t> row) {
 }
 
 float factor_of_base(int base) {
+  // Its exponent as a float has it: what was taken away, and what a half counts from.
   return std::bit_cast<float>(static_cast<std::uint32_t>(base + kHalfBias) << 23);
 }
 

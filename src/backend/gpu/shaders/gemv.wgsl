@@ -113,12 +113,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #if EPI == 1
   let both = row_sum(vec2f(sum0, sum1), t);
-#else
-#if FORM == 9
+#elif FORM == 9
   let total = row_sum(vec2f(sum0, 0.0), t).x * factor;
 #else
   let total = row_sum(vec2f(sum0, 0.0), t).x;
-#endif
 #endif
 #if EPI == 0
   if (t < ${R}u && row < ${ROWS}u) {

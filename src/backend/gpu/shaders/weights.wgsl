@@ -3,8 +3,8 @@
 //   scales[((tile * SCALE_UNITS + unit / SCALE_SPAN) * SCALE_WORDS + word) * 64 + row % 64]
 // FORM: 0 f32, 1 f16, 2 bf16, 3 signed bytes, 4 signed nibbles, 5 unsigned nibbles, 6 and 7 nibbles of signed codes of 5 and 6
 // bits, whose upper bits lie in HIGH_WORDS behind the scales (weights.cpp: put_signed_five, put_signed_six), 8 nibbles that stand for
-// the 15 levels of MXFP4 (below), 9 bf16 in 13 bits (bf16_in_13_bits.h; only of heads, with activations in floats). A piece of nibbles holds a block of 32 values: the first 16 in the low nibbles of its bytes, the
-// others in the high ones.
+// the 15 levels of MXFP4 (below), 9 bf16 in 13 bits (bf16_in_13_bits.h; only of heads, with activations in floats). A piece of
+// nibbles holds a block of 32 values: the first 16 in the low nibbles of its bytes, the others in the high ones.
 // SCALES: 0 none; 1 two f16 (blocks of 32); 2 the same and two f16 minima; 3 bytes (scale, min) x 2 and f16 d, dmin;
 // 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32; 7 two bytes e, for
 // 2^(e - 128), of two units in one word. d, dmin: the factors of the bytes.
